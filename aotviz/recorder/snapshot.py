@@ -183,15 +183,8 @@ class SnapshotWriter:
             table = self._table
             for index, row in zip(missing, rows, strict=True):
                 found[index] = table.setdefault(row, len(table))
-            known = [index for index in missing if values[index] is not None]
-            keys = zip(
-                [ops[i] for i in known],
-                [names[i] for i in known],
-                [id(targets[i]) for i in known],
-                [id(values[i]) for i in known],
-                strict=True,
-            )
-            self._known.update(zip(keys, [found[i] for i in known], strict=True))
+            known = (i for i in missing if values[i] is not None)
+            self._known |= {(ops[i], names[i], id(targets[i]), id(values[i])): found[i] for i in known}
         return found
 
     def _meet(self, nodes: list[Any], values: list[Any]) -> list[Row]:

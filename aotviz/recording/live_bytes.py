@@ -12,7 +12,7 @@ gradients belong to the caller at the end. The incoming gradients are counted un
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
@@ -501,26 +501,20 @@ class Alive(NamedTuple, Generic[L]):
 
 
 def alive_through(lives: Iterable[L], moments: int) -> Iterator[Alive[L]]:
-    begin: dict[int, list[L]] = {}
-    end: dict[float, list[L]] = {}
+    begin, end = defaultdict[int, list[L]](list), defaultdict[float, list[L]](list)
     for one in lives:
-        begin.setdefault(one.made_at, []).append(one)
-        end.setdefault(one.until, []).append(one)
-    by_kind: dict[str, int] = {}
-    total = 0
+        begin[one.made_at].append(one)
+        end[one.until].append(one)
+    by_kind = Counter[str]()
     for at in range(moments):
-        for one in end.get(at - 0.5, ()):
+        for one in end[at - 0.5]:
             by_kind[one.kind] -= one.nbytes
-            total -= one.nbytes
-        fresh = begin.get(at, [])
-        for one in fresh:
-            by_kind[one.kind] = by_kind.get(one.kind, 0) + one.nbytes
-            total += one.nbytes
-        alive, during = total, dict(by_kind)
-        for one in end.get(at, ()):
+        for one in begin[at]:
+            by_kind[one.kind] += one.nbytes
+        during = dict(by_kind)
+        for one in end[at]:
             by_kind[one.kind] -= one.nbytes
-            total -= one.nbytes
-        yield Alive(fresh, during, alive, total)
+        yield Alive(begin[at], during, sum(during.values()), by_kind.total())
 
 
 def moment_of(at: int, moments: Sequence[Any], name: str) -> int:
