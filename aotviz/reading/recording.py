@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -25,7 +26,7 @@ from aotviz.explain import (
 )
 from aotviz.explain.overview import Overview
 from aotviz.reading.steps import HasSteps
-from aotviz.recording import files, live_tracks, log_tables, merging, needs_torch, paintings, redacting, trace_files
+from aotviz.recording import files, log_tables, merging, needs_torch, paintings, redacting, trace_files
 from aotviz.recording.compilation import Compilation
 from aotviz.recording.files import RecordingError
 from aotviz.recording.findings import ComparedInputs
@@ -482,7 +483,7 @@ class Recording(HasSteps):
         >>> [event["name"] for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"][1:4]
         ['dynamo', 'flatten', 'metadata']
         """
-        self._trace(path, live_tracks.chrome_trace(self.compilations if memory else ()))
+        self._trace(path, partial(trace_files.chrome_trace, compilations=self.compilations if memory else ()))
 
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
         """Write the same as `to_chrome_trace` in Perfetto's own format, a protobuf.

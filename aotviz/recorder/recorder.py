@@ -346,7 +346,7 @@ class Recorder(Observer):
         if isinstance(form, PartedBackward):
             self.log.facts(visits=records.visits(form))
 
-    def _snapshots(self, form: Form, handed_on: bool = False) -> dict[str, int]:
+    def _snapshots(self, form: Form, handed_on: bool) -> dict[str, int]:
         """Role -> number of each graph of a form.
 
         If the previous stage has just returned this form (`handed_on`), only the sizes of its graphs are compared.

@@ -104,8 +104,8 @@ class SnapshotWriter:
     ('pfo', ['x', 'operator.add', 'output'], [[], [[1], 1], [[1]]])
     """
 
-    def __init__(self, strings: StringTable | None = None) -> None:
-        self.strings = strings or StringTable()
+    def __init__(self) -> None:
+        self.strings = StringTable()
         self.values = Values(self.strings)
         self._table: dict[Row, int] = {}  # all rows, and their numbers
         self._taken = 0  # by `take_rows`

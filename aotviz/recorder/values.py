@@ -29,8 +29,8 @@ class Values:
 
     >>> values = Values(StringTable())
     >>> x = torch.ones(2)
-    >>> values.number(x), values.number((x, None)), values.number(x)
-    (0, 1, 0)
+    >>> values.numbers([x, (x, None), x])
+    [0, 1, 0]
     >>> [record.kind for record in values.take()]
     ['tensor', 'tuple']
     """
@@ -50,12 +50,11 @@ class Values:
         self._settled = 0  # of `_by_id`, those that stay
         self._joined = True  # whether `_storages` has those of the kept values
 
-    def number(self, example: Any) -> int:
-        """The number of a traced value's record: the same for the same object."""
-        return self.numbers([example])[0]
-
     def numbers(self, examples: Iterable[Any]) -> list[int]:
-        """The number of each value. One call for many is faster, because it reads attribute by attribute."""
+        """The number of each value's record: the same for the same object.
+
+        One call for many is faster, because it reads attribute by attribute.
+        """
         by_id = self._by_id
         examples = list(examples)
         unknown = {id(example): example for example in examples if id(example) not in by_id}

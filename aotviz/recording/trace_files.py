@@ -5,6 +5,10 @@
 of one thread overlap, a second thread of the same name has those that do not fit. Times are unix times, so a trace can
 be shown together with a trace of a profiler.
 
+A plan of memory has an order, but no times. So in a Chrome trace each compilation with a plan is a process of its own,
+which begins when the compilation does, and in which a node takes a microsecond: a counter of the bytes alive by kind,
+and the nodes below it.
+
 Perfetto's messages are few and simple, so they are encoded here. The numbers of the fields are those of
 protos/perfetto/trace/{trace_packet,track_event/*}.proto, which Perfetto never changes.
 """
@@ -14,13 +18,15 @@ from __future__ import annotations
 import gzip
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
 import msgspec
 
+from aotviz.recording.compilation import Compilation
 from aotviz.recording.files import RecordingError, replace_file
+from aotviz.recording.live_bytes import KINDS, Memory
 from aotviz.recording.schema import RecordingData
 from aotviz.recording.spans import Mark, Process, Span, nested, processes
 
@@ -41,23 +47,50 @@ def write(data: RecordingData, strings: Sequence[str], path: str | os.PathLike[s
 Encode = Callable[[list[Process], dict[str, str]], bytes]
 
 
-def chrome_trace(found: list[Process], producer: dict[str, str], others: Sequence[dict[str, Any]] = ()) -> bytes:
-    """The trace as JSON, with `others` as its last events. `ts` and `dur` are microseconds."""
+def chrome_trace(found: list[Process], producer: dict[str, str], compilations: Iterable[Compilation] = ()) -> bytes:
+    """The trace as JSON, with the planned memory of these compilations. `ts` and `dur` are microseconds."""
     events: list[dict[str, Any]] = []
     for process in found:
         pid = process.number
-        events.append(named("process_name", pid, 0, process.name))
+        events.append(_named("process_name", pid, 0, process.name))
         events.append({"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}})
         for tid, (name, track) in enumerate(_threads(process), 1):
-            events.append(named("thread_name", pid, tid, name))
+            events.append(_named("thread_name", pid, tid, name))
             events += [_complete(pid, tid, *placed) for placed in track]
         if process.marks:
-            events.append(named("thread_name", pid, 0, MARKS))
+            events.append(_named("thread_name", pid, 0, MARKS))
             events += [_instant(pid, mark) for mark in process.marks]
-    return msgspec.json.encode({"traceEvents": [*events, *others], "displayTimeUnit": "ms", "otherData": producer})
+    numbers = itertools.count(1 + max(process.number for process in found))
+    spans = [span.start_us for process in found for track in process.threads.values() for span in track]
+    first = min([*spans, *(mark.time_us for process in found for mark in process.marks)])
+    for one, memory in _planned(compilations):
+        events += _live_bytes(next(numbers), one, memory, one.outline.started_unix_ns / 1000 or first)
+    return msgspec.json.encode({"traceEvents": events, "displayTimeUnit": "ms", "otherData": producer})
 
 
-def named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+def _planned(compilations: Iterable[Compilation]) -> Iterator[tuple[Compilation, Memory]]:
+    for one in compilations:
+        try:
+            yield one, one.memory()
+        except (LookupError, ValueError):  # no graph runs, or a size is not known
+            continue
+
+
+def _live_bytes(number: int, one: Compilation, memory: Memory, began_us: float) -> Iterator[dict[str, Any]]:
+    rows = memory.rows
+    kinds = [kind for kind in KINDS if any(row.by_kind.get(kind) for row in rows)]
+    rank = f", rank {one.rank}" if one.rank >= 0 else ""
+    yield _named("process_name", number, 0, f"planned memory of {one.name} [{one.id}]{rank}: 1 µs is a node")
+    yield _named("thread_name", number, 1, "nodes")
+    for row in rows:
+        at: dict[str, Any] = {"cat": "planned memory", "ts": began_us + row.at, "pid": number}
+        alive = {kind: row.by_kind.get(kind, 0) for kind in kinds}
+        yield {"ph": "C", "name": "live bytes", "tid": 0, "args": alive, **at}
+        about = {"phase": row.phase, "alive": row.alive, "line": str(row.node.source), "module": row.node.module_path}
+        yield {"ph": "X", "name": row.node.name, "tid": 1, "dur": 1, "args": about, **at}
+
+
+def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     """What a process or a thread is called."""
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
 

@@ -58,7 +58,7 @@ class Answers:
         self._cancelled.discard(str(question))
 
 
-def answer_where_asked(comm: Any, is_for_main: Callable[[Any], bool] = lambda data: False) -> None:
+def answer_where_asked(comm: Any, is_for_main: Callable[[Any], bool]) -> None:
     """Make messages on this comm go to the shell that they name. Does nothing if `comm` is None.
 
     Messages for which `is_for_main(data)` is true go to the main shell, which runs one thing at a time.
