@@ -235,20 +235,15 @@ class Plans:
                     "<br>saved: %{customdata[2]}<extra></extra>",
                 )
             )  # fmt: skip
-        knees = [self.plans[i] for i in self.knees]
-        figure.add_trace(
-            Scatter(
-                x=[plan.ms for plan in knees], y=[plan.peak for plan in knees], name="knee", mode="markers",
-                marker={"symbol": "circle-open", "size": 18}, hoverinfo="skip",
-            )
-        )  # fmt: skip
         more = list(self._reversed())
+        marked = [("knee", "circle-open", [self.plans[i] for i in self.knees])]
         if more:
+            marked.append(("needs more than a larger budget", "diamond-open", [plan for plan, _ in more]))
+        for name, symbol, plans in marked:
             figure.add_trace(
                 Scatter(
-                    x=[plan.ms for plan, _ in more], y=[plan.peak for plan, _ in more],
-                    name="needs more than a larger budget", mode="markers",
-                    marker={"symbol": "diamond-open", "size": 18}, hoverinfo="skip",
+                    x=[plan.ms for plan in plans], y=[plan.peak for plan in plans], name=name, mode="markers",
+                    marker={"symbol": symbol, "size": 18}, hoverinfo="skip",
                 )
             )  # fmt: skip
         for plan, larger in more:
