@@ -169,6 +169,23 @@ def test_a_hook_on_a_result_that_no_second_derivative_passes_is_heard_though_the
     torch.testing.assert_close(use(DOORS[door](fn)), use(fn))
 
 
+@pytest.mark.parametrize("operator", [torch.sin, torch.exp])
+def test_a_hook_that_the_function_registers_on_a_view_is_called(operator):
+    """The gradient of `sin` reads its argument, and that of `exp` its result, of which the view is taken."""
+
+    def fn(x):
+        view = operator(x * 1.5).view(-1)
+        view.register_hook(lambda gradient: gradient * 0.5)
+        return view
+
+    def use(call):
+        x = torch.tensor([[0.3, 0.7, 1.1]], requires_grad=True)
+        (gradient,) = torch.autograd.grad(call(x).square().sum(), x, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), x)
+
+    torch.testing.assert_close(use(DOORS["aot_function"](fn)), use(fn))
+
+
 @pytest.mark.parametrize("door", DOORS)
 def test_it_goes_on_where_saved_tensors_are_kept_elsewhere(door):
     def use(call):

@@ -19,7 +19,7 @@ result is refused.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -70,8 +70,7 @@ class Gradients:
         for one in call.hooked_results if call.wrapping is None else ():
             self._heard.append((one.ref, call.called(one.ref) if one.slots or one.ref.kind == "output" else ""))
         self._results = {number: Ref("output", call.slots[number].index) for number in saved_results(call).values()}
-        # For each differentiated input: the position of its edge in `next_functions` if it is a leaf, else None.
-        self._leaf_at = [tensors.index(i) if infos[i].is_leaf else None for i in wanted]
+        self._edge_at = list(map(tensors.index, wanted))  # for each of these inputs: its position in `next_functions`
         given = (outer.graph_inputs[i] for i in wanted)
         self._leaves = {i for i in wanted if infos[i].is_leaf}
         static = set(outer.meta.static_input_indices)
@@ -226,15 +225,18 @@ class Gradients:
 
     def _no_leaves(self, ctx: Any) -> tuple[int, ...]:
         """The inputs that are leaves in the trace, and have a `grad_fn` in this call."""
+        return tuple(i for i in self._kept_edges(ctx) if i in self._leaves)
+
+    def _kept_edges(self, ctx: Any) -> dict[int, Callable[[], torch.Tensor]]:
+        """Those of the inputs that have a `grad_fn` in this call."""
         kept = zip(self.edged, getattr(ctx, "edges", ()), strict=False)
-        return tuple(i for i, edge in kept if edge is not None and i in self._leaves)
+        return {i: edge for i, edge in kept if edge is not None}
 
     def _edges(self, ctx: Any) -> list[torch.Tensor]:
         """See Note [Edges without tensors]."""
-        kept = dict(zip(self.edged, getattr(ctx, "edges", ()), strict=False))
-        found = []
-        for i, name, position, like in zip(self.inputs, self._names, self._leaf_at, self._likes, strict=True):
-            if position is None or kept.get(i) is not None:
+        kept, found = self._kept_edges(ctx), []
+        for i, name, position, like in zip(self.inputs, self._names, self._edge_at, self._likes, strict=True):
+            if i in kept:
                 found.append(kept[i]())
                 continue
             node = ctx.next_functions[position][0]

@@ -7,6 +7,7 @@ a compiled program that hold the trace. Each says what it cannot do when that is
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,7 @@ class PartsOfFile(Parts):
             )
         return found
 
+    @functools.cached_property
     def sharing(self) -> Sequence[frozenset[int]]:
         return [one.sharing for one in self._incoming]
 

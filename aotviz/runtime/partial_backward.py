@@ -124,6 +124,7 @@ class Parts:
     def part(self, pattern: Pattern) -> Part:
         raise NotImplementedError
 
+    @functools.cached_property
     def sharing(self) -> Sequence[frozenset[int]]:
         """For each tangent, those that share saved values with it."""
         raise NotImplementedError
@@ -205,7 +206,7 @@ class Parts:
     def _gone(self, pattern: Pattern) -> frozenset[int]:
         """The tangents that can no longer come after those of a pattern."""
         found = frozenset[int]()
-        return found.union(*(group for group, there in zip(self.sharing(), pattern, strict=True) if there))
+        return found.union(*(group for group, there in zip(self.sharing, pattern, strict=True) if there))
 
     def _needed(self, gone: frozenset[int]) -> frozenset[int]:
         """The saved values that gradients which may still come would read."""
@@ -259,11 +260,8 @@ class PartialBackward(Parts):
                 part = self._parts[pattern] = _CutPart(self, pattern)
             return part
 
-    def sharing(self) -> Sequence[frozenset[int]]:
-        return self._sharing
-
     @functools.cached_property
-    def _sharing(self) -> list[frozenset[int]]:
+    def sharing(self) -> Sequence[frozenset[int]]:
         shared = absent.sharing(self.module)
         numbers = {f"tangents_{i + 1}": i for i in range(len(self.tangents))}
         return [frozenset(numbers[other] for other in shared.get(name, ())) for name in numbers]

@@ -172,7 +172,7 @@ class _File:
         names = [str(lowered.call.slots[tangent.slot].descriptor) for tangent in known.tangents]
         incoming = ",".join(
             f"\n    {self.spelling.of(from_file.Incoming(name, sharing, frozenset(lowered.partial.read_alone(i))))}"
-            for i, (name, sharing) in enumerate(zip(names, lowered.partial.sharing(), strict=True))
+            for i, (name, sharing) in enumerate(zip(names, lowered.partial.sharing, strict=True))
         )
         patterns = _patterns([max(1, len(tangent.parts)) for tangent in lowered.call.outer.tangents])
         parts = "".join(f"\n    {pattern}: {self._part(lowered, pattern)}," for pattern in patterns)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.fx as fx
 
+from aotviz.ir import graphs
 from aotviz.ir.refusals import Names
+from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.ir.view_and_mutation import Data, MutationType, Ref, View
-from aotviz.torch_private import pytree
+from aotviz.torch_private import operators, pytree
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
-from aotviz.tracing.events import MetadataOp, Viewed
+from aotviz.tracing.events import Marked, MetadataOp, Viewed
 from aotviz.tracing.facts_of_outputs import OutputFacts
 from aotviz.tracing.ran import Ran
-from aotviz.tracing.views_of_no_grad_bases import depends_on_later_use
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +70,28 @@ def _viewed_before(ran: Results, position: int, i: int) -> bool:
 
 
 def _used_after(ran: Results, position: int, inputs: Sequence[int]) -> bool:
-    """Whether a result depends on a use of these inputs after the event, a `Marked`."""
+    """Whether a result depends on a use of these inputs in grad mode after the event, a `Marked`."""
+    mark = ran.ledger.events[position]
+    assert isinstance(mark, Marked)
     passed = pytree.tree_leaves([ran.open.node_of(ran.program.args[i]) for i in inputs])
-    leaving = [value for value in (*ran.outputs, *ran.args) if inputs and functional.is_functional(value)]
+    leaving = [value for value in (*ran.outputs, *ran.args) if functional.is_functional(value)]
     nodes = pytree.tree_leaves(ran.open.nodes_of(leaving))
-    return depends_on_later_use(ran.open.graph, passed, ran.ledger.events[position], nodes)
+    return any(map(graphs.dependencies(ran.open.graph, _uses_after(ran.open.graph, passed, mark)), nodes))
+
+
+def _uses_after(graph: fx.Graph, inputs: Sequence[fx.Node], mark: Marked) -> list[fx.Node]:
+    """The nodes after `mark` that read the data of these inputs, or of views of them, in grad mode. Views only lead on
+    to what reads them."""
+    place: dict[Any, int] = {node: k for k, node in enumerate(graph.nodes)}
+    found: list[fx.Node] = []
+    aliases = [*inputs]
+    for alias in aliases:
+        for use in alias.users:
+            if use.target is operator.getitem or operators.is_view(use.target):
+                aliases += [use] if use.target is not torch.ops.aten.detach.default else []
+            elif place[use] > place[mark.after] and not use.meta.get("under_no_grad"):
+                found += [use] if not isinstance(use.meta.get("val"), SYMBOLIC) else []
+    return found
 
 
 def returns_a_forgotten_view(ran: Results) -> Iterator[Names]:

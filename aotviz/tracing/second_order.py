@@ -185,25 +185,28 @@ class GradientTrace:
         gradients = {i: gradient for i, gradient in zip(edges, found, strict=False) if gradient is not None}
         self.positions, self.outputs = tuple(gradients), list(gradients.values())
         if again:
-            below = set[Any]().union(*map(functional.nodes_below, self.outputs))
-            results = [(Ref("input", i), value) for i, value in enumerate(forward.args)]
-            results += [(Ref("output", i), value) for i, value in enumerate(forward.outputs)]
-            results += [(Ref("member", i), value) for i, value in forward.members.items()]
-            for ref, value in results:
-                edge = _edge(value) if isinstance(value, torch.Tensor) else None
-                if edge is not None and edge.node in below and edge not in forward.edges:  # no input as it was
-                    self.passed[ref] = value
-            self.ends = {ref: value for ref, value in self.passed.items() if ref in request.held}
-            self._refuse_hooks_on_results(below)
+            self._find_ends()
         return came
 
-    def _refuse_hooks_on_results(self, passed: set[Any]) -> None:
-        """Raise if a second derivative would flow through a result on which the function registers a hook."""
-        forward = self.call.forward
-        hooks = [step for step in self.outer.meta.replay if isinstance(step, Hook)]
-        hooked = {ref for step in hooks for ref in (step.source, *step.others) if ref.kind != "input"}
-        hooked.difference_update(self.ends)
-        if any(functional.grad_fn(forward.value(ref.kind, ref.index)) in passed for ref in hooked):
+    def _find_ends(self) -> None:
+        """Find the results that a second derivative flows through, and those of them where it ends. Raise if it would
+        pass by a hook that the function registers on one."""
+        forward, meta = self.call.forward, self.outer.meta
+        below = set[Any]().union(*map(functional.nodes_below, self.outputs))
+        results = {Ref("input", i): value for i, value in enumerate(forward.args)}
+        results |= {Ref("output", i): value for i, value in enumerate(forward.outputs)}
+        results |= {Ref("member", i): value for i, value in forward.members.items()}
+        results |= {Ref("base", i): forward.value("base", i) for i in range(len(meta.intermediate_bases))}
+        for ref, value in results.items():
+            edge = _edge(value) if isinstance(value, torch.Tensor) else None
+            if edge is not None and edge.node in below and edge not in forward.edges:  # no input as it was
+                self.passed[ref] = value
+        self.ends = {ref: value for ref, value in self.passed.items() if ref in self.request.held}
+        views = {info.made: Ref("output", i) for i, info in enumerate(meta.output_info)}
+        hooks = (step for step in meta.replay if isinstance(step, Hook))
+        hooked = {views.get(ref, ref) for step in hooks for ref in (step.source, *step.others) if ref.kind != "input"}
+        unaffected = results.keys() - self.passed.keys()
+        if hooked - unaffected - self.ends.keys():
             raise NotDifferentiableAgain(
                 "a second derivative flows through a result with a gradient hook, and the hook would not be "
                 "called. Register the hook on the gradient that you get, or run this part in eager"
@@ -366,19 +369,18 @@ class Extraction:
         return self._sizes.get(symbolic_sizes.expression(value)) if isinstance(value, SYMBOLIC) else None
 
     def _copy(self, node: fx.Node) -> None:
-        known = self._size_of(node)
-        if known is None:
+        given, dimension = self._size_of(node) or (None, None)
+        if given is None:
             new = self.graph.node_copy(node, self._copied.__getitem__)
             if node.meta.get("partitioner_tag") != "is_backward":
                 new.meta.pop("autograd_backward", None)
-        elif known[1] is None:
-            self._copied[node] = known[0]
-            return
+        elif dimension is None:
+            new = given
         else:
-            new = self.graph.call_function(torch.ops.aten.sym_size.int, known)
+            new = self.graph.call_function(torch.ops.aten.sym_size.int, (given, dimension))
             new.meta = {"val": node.meta["val"], "partitioner_tag": node.meta.get("partitioner_tag", "is_forward")}
         self._copied[node] = new
-        self.origins[new.name] = node
+        self.origins.setdefault(new.name, node)
 
 
 @dataclass(frozen=True)
@@ -466,12 +468,11 @@ def _fingerprint(graph: fx.Graph) -> int:
 
 
 def _as_traced(value: Any, node: fx.Node | None) -> Any:
-    """A saved value; if the trace has other symbols for its sizes, the trace's value."""
+    """A saved value in the layout of the compiled forward; if the trace has other symbols for its sizes, the trace's
+    value."""
     now = None if node is None else node.meta.get("val")
-    if isinstance(value, SYMBOLIC):
-        return value if now is None or str(now) == str(value) else now
-    differ = isinstance(now, torch.Tensor) and str(tuple(now.shape)) != str(tuple(value.shape))
-    return now if differ else value
+    alike = isinstance(value, torch.Tensor) and isinstance(now, torch.Tensor) and str(now.shape) == str(value.shape)
+    return value if now is None or alike else now
 
 
 def _alike(one: fx.Node, other: fx.Node) -> bool:

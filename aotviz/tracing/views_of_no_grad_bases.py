@@ -18,7 +18,6 @@ were taken before another input, which may share its version counter, was writte
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -27,14 +26,12 @@ import torch
 import torch.fx as fx
 from torch.overrides import TorchFunctionMode
 
-from aotviz.ir import graphs
-from aotviz.ir.symbolic_sizes import SYMBOLIC
 from aotviz.python_state import leaks
 from aotviz.torch_private import operators
 from aotviz.torch_private.dispatch import is_tracing
 from aotviz.torch_private.tensors import base_of
 from aotviz.tracing import functional
-from aotviz.tracing.events import Event, Marked, MetadataOp, Viewed, Wrote
+from aotviz.tracing.events import MetadataOp, Viewed, Wrote
 from aotviz.tracing.functional import Before, edge, increment_version
 from aotviz.tracing.ledger import Ledger
 
@@ -135,28 +132,6 @@ def used_after(
         if written is not None and (event.node is None or follow(written, uses)):
             return True
     return False
-
-
-def depends_on_later_use(graph: fx.Graph, passed: Sequence[Any], mark: Event, nodes: Sequence[Any]) -> bool:
-    """Whether one of the `nodes` depends on a use of the placeholders `passed` in grad mode after `mark`."""
-    assert isinstance(mark, Marked)
-    uses = [use for placeholder in passed for use in _uses_after(graph, placeholder, mark)]
-    return bool(uses) and any(map(graphs.dependencies(graph, uses), nodes))
-
-
-def _uses_after(graph: fx.Graph, placeholder: fx.Node, mark: Marked) -> list[fx.Node]:
-    """The nodes after `mark` that read the data of an input, or of a view of it, in grad mode. Views only lead on to
-    what reads them."""
-    place: dict[Any, int] = {node: k for k, node in enumerate(graph.nodes)}
-    found: list[fx.Node] = []
-    aliases = [placeholder]
-    for alias in aliases:
-        for use in alias.users:
-            if use.target is operator.getitem or operators.is_view(use.target):
-                aliases += [use] if use.target is not torch.ops.aten.detach.default else []
-            elif place[use] > place[mark.after] and not use.meta.get("under_no_grad"):
-                found += [use] if not isinstance(use.meta.get("val"), SYMBOLIC) else []
-    return found
 
 
 def seen_later(ledger: Ledger, tensor: torch.Tensor, outputs: Sequence[Any]) -> bool:
