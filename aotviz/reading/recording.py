@@ -548,8 +548,7 @@ class Recording(HasSteps):
             from aotviz.widgets.workbench import Workbench  # anywidget is slow to import, and may be absent
         except ImportError:
             return {"text/plain": str(self)}
-        shown = Workbench(self)._repr_mimebundle_(**options)
-        return shown if shown else {"text/plain": str(self)}
+        return Workbench(self)._repr_mimebundle_(**options) or {"text/plain": str(self)}
 
     @property
     def data_producer(self) -> dict[str, str]:
