@@ -6,19 +6,14 @@ every special character escaped, so that graphviz does not read them as markup o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from aotviz.recording.listing import Node, one_line, type_text
-
-if TYPE_CHECKING:
-    from aotviz.recording.graph import Graph
+from aotviz.recording.listing import HasNodes, Node, one_line, type_text
 
 FILL = {"placeholder": "#e8f0fe", "output": "#e6f4ea", "get_attr": "#e8f0fe"}
 BACKWARD_FILL = "#fef7e0"
 MOST_BOXES = 40  # levels of nesting; nodes of deeper modules go into the innermost box
 
 
-def dot(graph: Graph) -> str:
+def dot(graph: HasNodes) -> str:
     """The graph as DOT source."""
     lines = [
         "digraph {",
@@ -40,7 +35,7 @@ def quoted(text: str) -> str:
     return '"' + one_line(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _boxes(graph: Graph) -> list[str]:
+def _boxes(graph: HasNodes) -> list[str]:
     """The lines for the nodes, with one nested box per module."""
     tree: dict[str, list[Node]] = {}
     for node in graph.rows:
@@ -70,7 +65,7 @@ def _boxes(graph: Graph) -> list[str]:
     return lines
 
 
-def _node(graph: Graph, node: Node) -> str:
+def _node(graph: HasNodes, node: Node) -> str:
     first = node.name if node.op in ("placeholder", "output") else f"{node.name} = {node.target}"
     rows = [first, type_text(node.value, graph.text), node.descriptor]
     label = "\\n".join(quoted(row)[1:-1] for row in rows if row)

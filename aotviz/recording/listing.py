@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.schema import ValueRecord
 from aotviz.recording.sources import SourceLine
-
-if TYPE_CHECKING:
-    from aotviz.recording.graph import Graph
 
 LETTERS = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c", "bits": "b"}
 DTYPES = """
@@ -60,7 +57,25 @@ class Node(Frozen, frozen=True):  # made faster than a dataclass, and there are 
         return self.value is not None and self.value.kind == "tensor"
 
 
-def listing(graph: Graph) -> str:
+class HasNodes(Protocol):
+    """The part of `Graph` that the listing and the drawing use."""
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+
+    @property
+    def output_descriptors(self) -> tuple[str, ...]: ...
+
+    def text(self, number: int) -> str: ...
+
+    @property
+    def rows(self) -> tuple[Node, ...]: ...
+
+
+def listing(graph: HasNodes) -> str:
     """The text of a graph. Names come from the user's program, so every unprintable character is escaped."""
     placeholders = [node for node in graph.rows if node.op == "placeholder"]
     lines = [f"def {graph.role.replace(' ', '_')}({'' if placeholders else '):'}"]
@@ -124,7 +139,7 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def _annotation(graph: Graph, node: Node) -> str:
+def _annotation(graph: HasNodes, node: Node) -> str:
     kind = type_text(node.value, graph.text)
     return f": {kind}" if kind else ""
 
@@ -136,7 +151,7 @@ def _comment(node: Node) -> str:
     return f"# {place}: {node.source.code}" if node.source.code else f"# {place}"
 
 
-def _return(graph: Graph, node: Node) -> list[str]:
+def _return(graph: HasNodes, node: Node) -> list[str]:
     meanings = graph.output_descriptors
     outputs = graph.outputs
     if not any(meanings) or len(meanings) != len(outputs):

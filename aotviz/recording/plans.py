@@ -11,20 +11,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aotviz.recording import costs, sizes, tables
 from aotviz.recording.costs import Speed
 from aotviz.recording.frozen import Frozen
+from aotviz.recording.graph import Graph
 from aotviz.recording.live_bytes import Memory, Timeline
 from aotviz.recording.memory_facts import replaced_inputs
 from aotviz.recording.saved import cost, held
+from aotviz.recording.schema import CompilationData
 
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-    from aotviz.recording.compilation import Compilation
+
+class Cut(Protocol):
+    """A compilation that was partitioned: what a plan is read from."""
+
+    @property
+    def data(self) -> CompilationData: ...
+
+    def graph(self, role: str, stage: str | None = None) -> Graph: ...
 
 
 class Measured(NamedTuple):
@@ -42,7 +51,7 @@ class Plan:
 
     partitioner: str
     budget: float | None  # None: the partitioner reads none
-    compilation: Compilation
+    compilation: Cut
     memory: Memory
     symbols: Mapping[str, int]
     speed: Speed
@@ -127,10 +136,10 @@ class Plans:
     def __len__(self) -> int:
         return len(self.plans)
 
-    def __getitem__(self, number: int) -> Compilation:
+    def __getitem__(self, number: int) -> Cut:
         return self.plans[number].compilation
 
-    def __iter__(self) -> Iterator[Compilation]:
+    def __iter__(self) -> Iterator[Cut]:
         return (plan.compilation for plan in self.plans)
 
     def __repr__(self) -> str:
@@ -356,7 +365,7 @@ def _turns(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float
 def plan(
     partitioner: str,
     budget: float | None,
-    compilation: Compilation,
+    compilation: Cut,
     kinds: Mapping[str, str],
     symbols: Mapping[str, int] = MappingProxyType({}),
     speed: Speed = Speed(),  # noqa: B008
