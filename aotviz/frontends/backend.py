@@ -59,7 +59,6 @@ from aotviz.runtime.lowered import Program
 from aotviz.stages import scalars
 from aotviz.torch_private import configs, dynamo, dynamo_failures, graph_modes, runtime
 from aotviz.torch_private.tensors import without_ended_transforms
-from aotviz.torch_private.what_follows import Follows
 from aotviz.tracing import fakes
 
 if TYPE_CHECKING:
@@ -163,17 +162,13 @@ class Backend:
         self.lowering, self.options, self.session = lowering, ours, session
 
     def asked(
-        self,
-        graph: Any,
-        inputs: Sequence[Any],
-        follows: Follows,
-        symbols: Sequence[tuple[int, ...]] | None = None,
+        self, about: CapturedGraph, inputs: Sequence[Any], symbols: Sequence[tuple[int, ...]] | None = None
     ) -> Any:
         """The question to the cache about a graph from Dynamo. `symbols` as `numbers` of `of_graph`."""
         is_debugged = bool(self.options.get("debug"))
         store: Any = None if is_debugged else self.carried
         store = store or switch.store_of_compilation(self.cache, is_debugged)
-        return cached.question(store, graph, inputs, self.options, self.lowering, follows, symbols)
+        return cached.question(store, about.module, inputs, self.options, self.lowering, about.follows, symbols)
 
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         if dynamo.id_for_next_process(gm) is not None:
@@ -197,16 +192,14 @@ class Backend:
         if captured is not None and number is not None and leaves is None and not about.follows:
             captured = replace(captured, kept=_kept_for_next_process(number, about))
         compiled = _compile(self, about, inputs, captured)
-        if leaves is not None:
-            flat = compiled
-            compiled = runtime.skipped(lambda *passed: flat(*leaves(passed)))
-        if zeros:
-            whole = compiled
-            compiled = runtime.skipped(lambda *passed: whole(*_with_memory(passed, zeros)))
-        if left:
-            unwrapped = compiled
-            compiled = runtime.skipped(lambda *passed: unwrapped(*_unwrapped(passed, left)))
-        return compiled
+        if not (left or zeros or leaves):
+            return compiled
+
+        def prepared(*passed: Any) -> Any:
+            given = _with_memory(_unwrapped(passed, left), zeros)
+            return compiled(*(given if leaves is None else leaves(given)))
+
+        return runtime.skipped(prepared)
 
     def restored(self, about: CapturedGraph, kept: str) -> Callable[..., Any]:
         """A graph that Dynamo captured in an earlier process. It is compiled at its first call. `kept` says in the
@@ -256,7 +249,7 @@ def _compile(
     captured: Capture | None,
 ) -> Callable[..., Any]:
     original = about.module
-    asked = None if dynamo.changed_defaults() else backend.asked(original, example_inputs, about.follows)
+    asked = None if dynamo.changed_defaults() else backend.asked(about, example_inputs)
     graph = _Graph(backend, about, example_inputs)
     eager = _in_eager(original)
     request = graph.request(example_inputs, _failed_guards())
@@ -272,11 +265,11 @@ def _compile(
             raise
         reason, where = why_in_eager(error)
         refused = "aotviz refused its graph: " if is_refusal(error) else ""
-        _warn(f"{graph.function} runs in eager because {refused}{reason}", where or graph.place)
+        _warn(f"{about.function} runs in eager because {refused}{reason}", where or about.place)
         return _telling(eager, captured, about.name, names)
     guard_duplicates(original, request, program)
     read: Callable[[], Sequence[Any]] = request.convention.parameters or tuple
-    further = _Further(graph, original, len(request.named), fakes.symbols_of(program.call.args))
+    further = _Further(graph, len(request.named), fakes.symbols_of(program.call.args))
     sizes = None
     if about.symbols and any(about.symbols):  # Dynamo's guards already exist
         sizes = fakes.SymbolGuards(program.call.fake_mode, program.call.args)
@@ -333,23 +326,21 @@ class _Graph:
 
     def __init__(self, backend: Backend, about: CapturedGraph, inputs: Sequence[Any]) -> None:
         self.lowering, graph = backend.lowering.for_graph(about.module, inputs)
-        self.graph, self.raises, self.backend = dynamo_graphs.connected(graph), backend.raises, backend
-        self.name, self.function, self.place = about.name, about.function, about.place
-        self.arguments, self.code = about.arguments, about.code
-        self.follows = about.follows
+        self.graph, self.about, self.backend = dynamo_graphs.connected(graph), about, backend
         dynamic = any(map(symbolic_sizes.is_symbolic, inputs))
         self.options = self.lowering.options(**backend.options, dynamic=dynamic)
 
     def session(self) -> Session:
-        return self.backend.session.part(self.name, self.code)
+        return self.backend.session.part(self.about.name, self.about.code)
 
     def request(self, inputs: Sequence[Any], reasons: Sequence[str]) -> Request:
-        request = graph_request(self.graph, tuple(inputs), self.options, self.name)
+        about = self.about
+        request = graph_request(self.graph, tuple(inputs), self.options, about.name)
         names = request.input_names
-        if self.arguments is not None and names is not None:
-            names = tuple(dynamo_capture.named_outside(name, self.arguments) for name in names)
-        evidence = tuple(Reason(self.name, text) for text in reasons)
-        return replace(request, input_names=names, evidence=evidence, follows=self.follows)
+        if about.arguments is not None and names is not None:
+            names = tuple(dynamo_capture.named_outside(name, about.arguments) for name in names)
+        evidence = tuple(Reason(about.name, text) for text in reasons)
+        return replace(request, input_names=names, evidence=evidence, follows=about.follows)
 
     def compiled(
         self, request: Request, asked: Any = None, eager_after: Callable[[Exception], bool] = runs_in_eager
@@ -357,7 +348,7 @@ class _Graph:
         """Compile the graph, or load it from the cache, if its key is `asked`. After an error of which
         `eager_after` is true, record that it ran in eager, unless refusals are raised."""
         dynamo.counters["aot_autograd"]["total"] += 1  # which DDPOptimizer and users read
-        in_eager, session = None if self.raises else self.place, self.session()
+        in_eager, session = None if self.backend.raises else self.about.place, self.session()
         try:
             with self.lowering.around():
                 found = cached.look_up(asked, request, session.observer())
@@ -379,7 +370,6 @@ class _Further:
     """Compiles a graph again, after Dynamo has finished, for arguments that share memory differently."""
 
     graph: _Graph
-    original: Any  # as it comes from Dynamo
     lifted: int  # tensors that come before the graph's own inputs
     symbols: tuple[tuple[int, ...], ...] | None  # those of the first program, as in Request
 
@@ -388,7 +378,7 @@ class _Further:
         options = replace(request.options, dynamic=self.symbols is not None)
         request = replace(request, options=options, symbols=self.symbols)
         symbols = self.symbols and self.symbols[self.lifted :]
-        asked = self.graph.backend.asked(self.original, inputs, self.graph.follows, symbols)
+        asked = self.graph.backend.asked(self.graph.about, inputs, symbols)
         program = self.graph.compiled(request, asked, eager_after=is_any)
         call = program.call
         sizes = None if self.symbols is None else fakes.SymbolGuards(call.fake_mode, call.args)
@@ -400,14 +390,13 @@ class _Further:
         Raises:
             Exception: `error`, if compiling failed and the user chose `on_refusal="raise"`.
         """
-        full = isinstance(error, memory_patterns.TooManyPrograms)
-        if self.graph.raises and not full:
+        full, about = isinstance(error, memory_patterns.TooManyPrograms), self.graph.about
+        if self.graph.backend.raises and not full:
             raise error
         if full:
-            ran_in_eager(self.graph.request(inputs, reasons), self.graph.session(), error, self.graph.place)
+            ran_in_eager(self.graph.request(inputs, reasons), self.graph.session(), error, about.place)
         reason, where = why_in_eager(error)
-        text = f"some calls of {self.graph.function} run in eager: {reasons[-1]}, and {reason}"
-        _warn(text, where or self.graph.place)
+        _warn(f"some calls of {about.function} run in eager: {reasons[-1]}, and {reason}", where or about.place)
 
 
 def _failed_guards() -> list[str]:

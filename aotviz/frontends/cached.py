@@ -370,9 +370,12 @@ class Keeper(Observer):
         self._record()
 
     def _stored(self, compiled: Any) -> tuple[Compiled | None, bytes | None]:
-        """Where the compiler has stored a graph; with its bytes, if the entry is to hold them."""
+        """Where the compiler has stored a graph, if it has; with its bytes, if the entry is to hold them."""
         own = stored_results.taken_out(getattr(self._asked.lowering, "compiler", None), compiled)
-        return own or (_stored(compiled), None)
+        if own is not None:
+            return own
+        found = stored_under(compiled)
+        return None if found is None else Compiled(*found), None
 
     def _add(self, lowered: LoweredBackward) -> None:
         part, (compiled, code) = lowered.request.part, self._stored(lowered.compiled)
@@ -401,9 +404,3 @@ class Keeper(Observer):
         recorded = self._observer.recorded()
         if recorded is not None and self._entry is not None:
             self._asked.store.replace_part(self._entry, RECORDING, recorded)
-
-
-def _stored(compiled: Any) -> Compiled | None:
-    """Where the compiler has stored a graph. None if it has not: then it compiles the graph of the entry again."""
-    found = stored_under(compiled)
-    return None if found is None else Compiled(*found)

@@ -18,7 +18,7 @@ import torch
 import torch.fx as fx
 
 from aotviz.frontends import compiling
-from aotviz.frontends.requests import lifted, of_python
+from aotviz.frontends.requests import lifted
 from aotviz.frontends.stepping import Stopped, started
 from aotviz.ir import torchs_settings, verify
 from aotviz.ir.descriptors import BufferInput, ParameterInput
@@ -27,8 +27,10 @@ from aotviz.ir.graphs import copy, nested, outputs, placeholders
 from aotviz.ir.partition_functions import named
 from aotviz.ir.refusals import Refused
 from aotviz.ir.signature import BackwardSignature, ExportRefused, GraphSignature
+from aotviz.ir.spelling import called
 from aotviz.lowerings import EAGER, run_graph
 from aotviz.options import Export, Options, compilers
+from aotviz.python_state.free_variables import outside
 from aotviz.python_state.user_objects import Attributes
 from aotviz.recorder.sessions import CompiledCallable, Session
 from aotviz.torch_private import operators, pytree
@@ -325,7 +327,8 @@ def _request(
 ) -> Request:
     """A Request for a program that takes one flat list: lifted tensors, then the leaves of the arguments."""
     spec = pytree.tree_flatten(((*(tensor for *_, tensor in named), *args), dict(kwargs)))[1]
-    return of_python(options, fn, args, kwargs, tuple(named), root, Convention("boxed", spec))
+    how = Convention("boxed", spec)
+    return Request(options, fn, args, kwargs, tuple(named), root, how, called(fn), references=outside(fn))
 
 
 def _dynamic(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

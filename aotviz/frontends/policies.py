@@ -18,7 +18,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, overload
 
 import torch
@@ -27,7 +26,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from aotviz.frontends.scheduled import Scheduled
 from aotviz.ir import graphs
-from aotviz.ir.partition_functions import Halves, draws, has_state, must_save, named
+from aotviz.ir.partition_functions import Halves, draws, has_state, is_backwards, must_save, named
 from aotviz.recording.peak_changes import Change
 from aotviz.recording.sources import module_path
 from aotviz.torch_private import operators
@@ -148,7 +147,9 @@ class Policy:
     def _decisions(self, graph: fx.Graph) -> Iterator[tuple[fx.Node, _Decision]]:
         """What is decided about each value of the forward that a rule matches."""
         for node in graph.nodes:
-            if node.op != "call_function" or "recompute" in node.meta or _is_backward(node) or not _is_tensors(node):
+            if node.op != "call_function" or "recompute" in node.meta or is_backwards(node):
+                continue
+            if not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):
                 continue
             source = _source(node)
             found = self._decision(source) if source.op == "call_function" else None
@@ -156,19 +157,11 @@ class Policy:
                 yield node, found
 
     def _decision(self, node: fx.Node) -> _Decision | None:
-        path = _module(node)
-        for matcher in self._matchers:
-            found = matcher.matches(node, path)
-            if found is not None:
-                return found
-        return None
-
-    @cached_property
-    def _matchers(self) -> list[_Matcher]:
-        return [_Matcher(pattern, action) for pattern, action in self.rules]
+        made = (_Decision.of(pattern, action, node) for pattern, action in self.rules)
+        return next((found for found in made if found is not None), None)
 
     def _warn(self, graph: fx.Graph) -> None:
-        paths = dict.fromkeys(path for node in graph.nodes if not _is_backward(node) if (path := _module(node)))
+        paths = dict.fromkeys(path for node in graph.nodes if not is_backwards(node) if (path := _module(node)))
         some = ", ".join(itertools.islice(paths, _MOST_NAMED))
         modules = f" Modules in it: {some}." if some else " It has no modules."
         patterns = ", ".join(repr(pattern) for pattern, _ in self.rules)
@@ -181,33 +174,24 @@ class _Decision:
     pattern: str
     module: str | None  # the module that matched, if the pattern is one
 
-
-@dataclass(frozen=True)
-class _Matcher:
-    """A rule."""
-
-    pattern: str
-    action: str
-
-    def matches(self, node: fx.Node, path: str) -> _Decision | None:
-        size = _SIZE.fullmatch(self.pattern.strip())
+    @classmethod
+    def of(cls, pattern: str, action: str, node: fx.Node) -> _Decision | None:
+        """What a rule decides about a node; None if its pattern does not match."""
+        size = _SIZE.fullmatch(pattern.strip())
         if size is not None:
             known = [nbytes for one in tree_leaves(node.meta["val"]) if (nbytes := graphs.nbytes(one)) is not None]
-            return self._decision(None) if known and _compares(max(known), size) else None
-        if _OPERATOR.match(self.pattern):
-            name, pattern = str(node.target), self.pattern.replace("::", ".")
-            matched = any(fnmatch.fnmatchcase(one, pattern) for one in (name, name.rpartition(".")[0]))
-            return self._decision(None) if matched else None
-        parts = path.split(".")
+            return cls(action, pattern, None) if known and _compares(max(known), size) else None
+        if _OPERATOR.match(pattern):
+            name, dotted = str(node.target), pattern.replace("::", ".")
+            matched = any(fnmatch.fnmatchcase(one, dotted) for one in (name, name.rpartition(".")[0]))
+            return cls(action, pattern, None) if matched else None
+        parts = _module(node).split(".")
         for i in range(len(parts)):
             prefix = ".".join(parts[: i + 1])
-            if any(fnmatch.fnmatchcase(one, self.pattern) for one in (prefix, f"{prefix}.", f".{prefix}.")):
-                each = self.pattern.endswith(".*") and parts[i + 1 : i + 2]  # of the modules in a list
-                return self._decision(".".join([prefix, *each]) if each and each[0].isdigit() else prefix)
+            if any(fnmatch.fnmatchcase(one, pattern) for one in (prefix, f"{prefix}.", f".{prefix}.")):
+                each = pattern.endswith(".*") and parts[i + 1 : i + 2]  # of the modules in a list
+                return cls(action, pattern, ".".join([prefix, *each]) if each and each[0].isdigit() else prefix)
         return None
-
-    def _decision(self, module: str | None) -> _Decision:
-        return _Decision(self.action, self.pattern, module)
 
 
 def _compares(nbytes: int, size: re.Match[str]) -> bool:
@@ -219,7 +203,8 @@ def _compares(nbytes: int, size: re.Match[str]) -> bool:
 def _tag(joint: fx.GraphModule, node: fx.Node, decision: _Decision) -> None:
     """Put a decision on a node, in torch's words."""
     source = _source(node)
-    runs_once = (draws(joint, source) and not has_state(source)) or _has_effects(source)
+    has_effects = source.is_impure() and not operators.is_random(source.target)
+    runs_once = has_effects or (draws(joint, source) and not has_state(source))
     node.meta["policy"] = f"your policy: {decision.pattern!r}: {decision.action!r}"
     if decision.action == "recompute" and not runs_once:
         node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
@@ -251,19 +236,6 @@ def _source(node: fx.Node) -> fx.Node:
     while source.target is operator.getitem:
         source = source.args[0]
     return source
-
-
-def _has_effects(node: fx.Node) -> bool:
-    return node.is_impure() and not operators.is_random(node.target)
-
-
-def _is_backward(node: fx.Node) -> bool:
-    return str(node.meta.get("partitioner_tag")).endswith("backward")
-
-
-def _is_tensors(node: fx.Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, (torch.Tensor, tuple, list))
 
 
 def _module(node: fx.Node) -> str:

@@ -14,7 +14,7 @@ This file is imported only where Dynamo keeps graphs.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -84,13 +84,8 @@ def _read(key: str, content: bytes, names: int) -> Kept:
 
 def _backend() -> Any:
     """The backend of ours for which torch is wrapping a function; None for another, or if it is wrapping none."""
-    found = precompiled.wrapping()
-    if found is None:
-        return None
-    function, arguments = found
-    return function if hasattr(function, "restored") else _of(function, arguments)
-
-
-def _of(function: Any, arguments: Mapping[str, Any]) -> Any:
+    function, arguments = precompiled.wrapping() or (None, {})
+    if hasattr(function, "restored"):
+        return function
     make = getattr(function, "made_with", None)
     return None if make is None else make(arguments.get("options"), arguments.get("mode"))

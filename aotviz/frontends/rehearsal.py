@@ -61,7 +61,9 @@ def check(form: GraphCall, call: FlatCall, original: Any) -> None:
         if max((one.version_bumps for one in form.meta.input_info), default=0) > MOST_WRITES:
             raise Broken("it says that the call writes an input more often than any does")
         program = pipeline.run(pipeline.finish(), made, Observer())
-        _one_each(form.user_input_info.input_info, call.args)
+        known = len(form.user_input_info.input_info)
+        if known != len(call.args):
+            raise Broken(f"it has facts about {known} inputs, and the call has {len(call.args)}")
         try:
             with mode:
                 _fits(_called(program.function, args, form.meta.grad_enabled), form, original)
@@ -278,11 +280,6 @@ def _check_saved(form: Split) -> None:
             same = str(given) == str(wanted)
         if not same:
             raise Broken(f"the backward takes {one.name}, and the forward gives another value for it")
-
-
-def _one_each(facts: Sequence[Any], inputs: Sequence[Any]) -> None:
-    if len(facts) != len(inputs):
-        raise Broken(f"it has facts about {len(facts)} inputs, and the call has {len(inputs)}")
 
 
 def _fits(results: list[Any], form: GraphCall, original: Any) -> None:

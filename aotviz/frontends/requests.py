@@ -75,20 +75,7 @@ def request_for(
         named += [("object", name, value) for name, value in script_objects.attributes(root_module)]
         parameters = reader(root_module, [name for _, name, _ in named])
     convention = Convention("python", pytree.tree_flatten((args, dict(kwargs)))[1], parameters)
-    return of_python(options, fn, args, kwargs, tuple(named), root_module, convention)
-
-
-def of_python(
-    options: Options,
-    fn: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    named: Any,
-    root_module: Any,
-    how: Convention,
-) -> Request:
-    """A Request for a call of a Python function. `named` and `root_module` are as in Request."""
-    return Request(options, fn, args, kwargs, named, root_module, how, called(fn), references=outside(fn))
+    return Request(options, fn, args, kwargs, tuple(named), root_module, convention, called(fn), references=outside(fn))
 
 
 def reader(root: torch.nn.Module, names: Sequence[str]) -> Callable[[], list[Any]]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +74,8 @@ class SavedFunction(SerializableCallable):
             raise CannotBeSaved(f"`{fn.name}` cannot be saved: {fn.graph}")
         name, options, mode = fn.backend.arguments
         options = {key: value for key, value in options.items() if key not in _OF_A_PROCESS}
-        programs = [msgspec.structs.replace(one, parts=_with_code(one)) for one in fn.carried.held()]
+        coded = ((one, shared_code.of_entry(one.main, one.parts)) for one in fn.carried.held())
+        programs = [msgspec.structs.replace(one, parts={**one.parts, **code}) for one, code in coded]
         if not programs:
             text = "compiling it again takes place where the file is loaded, and the recording says why"
             warnings.warn(f"the file of `{fn.name}` has its graph, but no compiled program: {text}", stacklevel=4)
@@ -121,7 +122,3 @@ def _carrying(backend: Backend, carried: Carried) -> Backend:
     made = copy.copy(backend)
     made.carried = carried
     return made
-
-
-def _with_code(entry: CarriedEntry) -> Mapping[str, bytes]:
-    return {**entry.parts, **shared_code.of_entry(entry.main, entry.parts)}

@@ -11,7 +11,7 @@ import linecache
 import re
 import traceback
 from collections.abc import Mapping
-from types import FrameType, MappingProxyType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -26,20 +26,14 @@ from aotviz.tracing import fakes
 def in_words(error: BaseException, request: Request) -> Exception | None:
     """An error that says in the user's names what cannot be traced; None if `error` has another cause."""
     arguments = {} if request.is_graph else request.arguments()
-    named = explained(error, root_of_all(request), arguments)
+    root = request.root_module
+    named = explained(error, request.fn if root is None or isinstance(root, Modules) else root, arguments)
     if named is None and fakes.asks_for_values(error) and not request.is_graph:
-        named = value_asked_for(error, request.root_module)  # under Dynamo, torch's error causes a graph break
+        named = value_asked_for(error, root)  # under Dynamo, torch's error causes a graph break
     return named
 
 
-def root_of_all(request: Request) -> Any:
-    """The module that is compiled, or the function."""
-    return (
-        request.fn if request.root_module is None or isinstance(request.root_module, Modules) else request.root_module
-    )
-
-
-def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any] = MappingProxyType({})) -> Exception | None:
+def explained(error: BaseException, fn: Any, arguments: Mapping[str, Any]) -> Exception | None:
     """An error that names the tensors that `error` is about; None if it is about something else.
 
     `arguments` are those of the call, by name.
@@ -75,9 +69,9 @@ def value_asked_for(error: BaseException, root: torch.nn.Module | None) -> Refus
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     lines = traceback.extract_tb(error.__traceback__)
     steps = list(zip(frames, lines, strict=True))
-    own = [step for step in steps if not is_library(step[1].filename)] or [
-        step for step in steps if _of_a_module(step[1].filename)
-    ]
+    own = [step for step in steps if not is_library(step[1].filename)]
+    # Else one of torch.nn: a user may be able to call its functions in another way.
+    own = own or [step for step in steps if "/torch/nn/" in step[1].filename.replace("\\", "/")]
     where = f" at {own[-1][1].filename}:{own[-1][1].lineno} `{own[-1][1].line}`" if own else ""
     paths = {id(module): path for path, module in root.named_modules()} if root is not None else {}
     for frame, line in reversed(steps):
@@ -100,8 +94,3 @@ def _by_its_variables(frame: FrameType, line: traceback.FrameSummary) -> str:
     words = dict.fromkeys(re.findall(r"(?<![\w.])[^\W\d]\w*", asks.decode(errors="replace")))
     names = [repr(word) for word in words if isinstance(found.get(word), torch.Tensor)]
     return f"of a tensor that depends on {' and '.join(names)}," if names else "of a tensor"
-
-
-def _of_a_module(filename: str) -> bool:
-    """Whether a source file belongs to torch.nn. A user may be able to call its functions in another way."""
-    return "/torch/nn/" in filename.replace("\\", "/")

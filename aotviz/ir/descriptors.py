@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Descriptor:
-    """Base of all descriptors. `text` is what `str()` returns, filled in with the descriptor's fields."""
+    """Base of all descriptors. `text` is what `str()` returns, filled in with the descriptor's fields: of several
+    members, each."""
 
     text: ClassVar[str]
 
@@ -23,7 +24,8 @@ class Descriptor:
             cls.text = text
 
     def __str__(self) -> str:
-        return self.text.format(**vars(self))
+        fields = vars(self).items()
+        return self.text.format(**{k: ", ".join(map(str, v)) if isinstance(v, tuple) else v for k, v in fields})
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,10 @@ class BufferInput(PlainInput):
 
 
 @dataclass(frozen=True)
-class SyntheticBaseInput(InputDescriptor):
+class SyntheticBaseInput(InputDescriptor, text="base of {members}"):
     """The one tensor that several overlapping inputs are views of."""
 
     members: tuple[InputDescriptor, ...]
-
-    def __str__(self) -> str:
-        return "base of " + ", ".join(map(str, self.members))
 
 
 @dataclass(frozen=True)
@@ -72,13 +71,10 @@ class RandomStateInput(InputDescriptor, text="random {name}"):
 
 
 @dataclass(frozen=True)
-class RootInput(InputDescriptor):
+class RootInput(InputDescriptor, text="root of {members}"):
     """The tensor from which overlapping inputs, as its views, have their `grad_fn`."""
 
     members: tuple[InputDescriptor, ...]
-
-    def __str__(self) -> str:
-        return "root of " + ", ".join(map(str, self.members))
 
 
 @dataclass(frozen=True)

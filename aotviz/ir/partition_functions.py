@@ -95,6 +95,11 @@ def named(partition_fn: str | Callable[..., Any]) -> Callable[..., Any]:
     return partition_fn
 
 
+def is_backwards(node: fx.Node) -> bool:
+    """Whether a node of a joint graph is tagged as one of the backward."""
+    return str(node.meta.get("partitioner_tag")).endswith("backward")
+
+
 def must_save(node: fx.Node) -> None:
     """Forbid every partitioner to recompute `node` in the backward."""
     node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
@@ -117,7 +122,7 @@ def drawing_once(
     several: dict[str, Any] = {}
     late_effects: list[fx.Node] = []
     for node in joint.graph.nodes:
-        late = str(node.meta.get("partitioner_tag")).endswith("backward")
+        late = is_backwards(node)
         if operators.only_has_effects(node.target):  # see Note [Effects run once]
             node.meta["partitioner_tag"] = BACKWARD_ONLY if late else FORWARD_ONLY
             late_effects += [node] * late
@@ -188,7 +193,7 @@ def _recompute_from_none(
     not_recomputed_from: Set[str],
 ) -> None:
     """Save what is computed first from these values, where the backward recomputes from them."""
-    backwards = [node for node in joint.graph.nodes if str(node.meta.get("partitioner_tag")).endswith("backward")]
+    backwards = filter(is_backwards, joint.graph.nodes)
     read = {graphs.owner(argument).name for node in backwards for argument in node.all_input_nodes}
     asked = {node.name for node in joint.graph.nodes if must_recompute(node)}  # by the user
     first = {node.name: node for node in forward.graph.nodes}
@@ -361,8 +366,7 @@ def _tensors(kept: Sequence[Any]) -> Iterator[fx.Node]:
 
 def _drop_repeated_random(backward: fx.GraphModule) -> None:
     """Remove random nodes that the forward has already run and whose results are not read here. Edits `backward`."""
-    random = [node for node in backward.graph.nodes if operators.is_random(node.target)]
-    drawn = [node for node in random if not str(node.meta.get("partitioner_tag")).endswith("backward")]
+    drawn = [node for node in backward.graph.nodes if operators.is_random(node.target) and not is_backwards(node)]
     gone: set[fx.Node] = set()
     for node in drawn:
         if node not in gone and all(not user.users for user in node.users):

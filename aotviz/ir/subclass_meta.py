@@ -29,10 +29,7 @@ def leads_to_tensor(path: str) -> bool:
 class PlainTensorMeta:
     """One value of the graph, as it is."""
 
-    @property
-    def count(self) -> int:
-        """How many of the graph's values it becomes."""
-        return 1
+    count = 1  # how many of the graph's values it becomes
 
     def paths(self) -> Iterator[str]:
         """For each of those values, the path to it from the whole: "" here, ".a" or ".size(0)" in a subclass."""
