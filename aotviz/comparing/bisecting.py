@@ -20,7 +20,7 @@ from aotviz.comparing.judging import judge
 from aotviz.comparing.locating import Culprit, Watch
 from aotviz.comparing.observed import Candidate, Verdict
 from aotviz.comparing.repro import write as write_repro
-from aotviz.frontends.compiling import compile_program
+from aotviz.frontends.cached import compile_traced
 from aotviz.frontends.requests import request_for, root_of
 from aotviz.lowerings import EAGER, Lowering, lowering_named, run_graph
 from aotviz.options import Options, compilers
@@ -106,7 +106,7 @@ class Rung:
                     request = request_for(fn, args, kwargs, options, root_module=root_of(fn))
                     self.sessions.append(Session(True, request.name))
                     with self.lowering.around():
-                        program = compile_program(request, self.sessions[-1])
+                        program = compile_traced(request, self.sessions[-1], None)
                     known.append(program.function)
                 return known[0](*args, **kwargs)
 

@@ -35,7 +35,7 @@ from aotviz.cache import bypasses, captured_graphs, switch
 from aotviz.cache.carried import Carried
 from aotviz.frontends import cached, dynamo_graphs, hooked_graphs, memory_patterns, not_traced
 from aotviz.frontends.compiling import (
-    compile_program,
+    entered,
     guard_duplicates,
     is_any,
     is_refusal,
@@ -354,9 +354,9 @@ class _Graph:
                 found = cached.look_up(asked, request, session.observer())
                 program = found.program
                 if program is None:
-                    program = compile_program(request, session, in_eager, eager_after, observer=found.observer)
-                else:
-                    session.keep(program)
+                    with entered(request, session, found.observer, in_eager, eager_after) as stages:
+                        program = stages.program()
+                session.keep(program)
         except Exception as error:
             if not scalars.asks_for_restart(error):
                 dynamo.counters["aot_autograd"]["not_ok"] += 1

@@ -19,7 +19,7 @@ import torch.fx as fx
 
 from aotviz.frontends import memory_patterns
 from aotviz.frontends.backend import Backend, check_arguments, sorted_options
-from aotviz.frontends.compiling import compile_program, is_any, ran_in_eager
+from aotviz.frontends.compiling import entered, is_any, ran_in_eager
 from aotviz.frontends.requests import graph_request
 from aotviz.ir.forms import Reason
 from aotviz.ir.refusals import RanInEager
@@ -248,9 +248,10 @@ def _part(
     place = None if through.raises else users_place()
     explained = None if through.raises else functools.partial(uncompiled_parts.explained, module)
     try:
-        with lowering.around():
-            observer = session.observer(part.backward)
-            program = compile_program(request, session, place, is_any, explained, observer)
+        observer = session.observer(part.backward)
+        with lowering.around(), entered(request, session, observer, place, is_any, explained) as stages:
+            program = stages.program()
+        session.keep(program)
     except Exception as error:
         if explained is None:
             raise

@@ -139,21 +139,6 @@ def entered(
         raise told from error
 
 
-def compile_program(
-    request: Request,
-    session: Session,
-    in_eager: str | None = None,
-    eager_after: Callable[[Exception], bool] = is_refusal,
-    explained: Callable[[Exception], Exception] | None = None,
-    observer: Observer | None = None,
-) -> Program:
-    """Run a request through all stages; the arguments and the errors as in `entered`."""
-    with entered(request, session, observer, in_eager, eager_after, explained) as stages:
-        program = stages.program()
-    session.keep(program)
-    return program
-
-
 def guard_duplicates(graph_module: Any, request: Request, program: Program) -> None:
     """Tell Dynamo's running compilation which inputs were merged into one: a guard checks that they are still the same
     tensor. Dynamo has no guard that checks whether different tensors share memory: see memory_patterns.py.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.inductor_memory import InductorMemory
@@ -34,19 +33,7 @@ class MeasuredKernel(Frozen, frozen=True):
     unexplained: int
 
 
-class _Span(NamedTuple):
-    """When a line ran."""
-
-    begin_ns: int
-    end_ns: int
-
-
-class _Run(NamedTuple):
-    """A call of Inductor's code of one phase of a program."""
-
-    memory: InductorMemory
-    phase: str
-    spans: dict[int, _Span]  # by line
+Spans = dict[int, tuple[int, int]]  # line -> when it ran: (begin_ns, end_ns)
 
 
 def kernels(
@@ -73,7 +60,7 @@ def kernels(
         held[id(memory)] = _held_after(memory, phase)
 
 
-def _runs(memories: Sequence[InductorMemory], lines: Sequence[Line]) -> Iterator[_Run]:
+def _runs(memories: Sequence[InductorMemory], lines: Sequence[Line]) -> Iterator[tuple[InductorMemory, str, Spans]]:
     """The first call of each program's code for each phase, in the order in which they began."""
     programs = {text.strip(): (memory, phase) for memory in memories for phase, text in memory.texts.items()}
     by_file: dict[str, list[Line]] = {}
@@ -82,17 +69,17 @@ def _runs(memories: Sequence[InductorMemory], lines: Sequence[Line]) -> Iterator
     for file, marks in by_file.items():
         found = programs.get("".join(linecache.getlines(file)).strip())
         if found is not None:
-            yield _Run(*found, _spans(marks))
+            yield *found, _spans(marks)
 
 
-def _spans(marks: Sequence[Line]) -> dict[int, _Span]:
+def _spans(marks: Sequence[Line]) -> Spans:
     """When each line of a file ran first. A line ends when the next line of the same call begins."""
-    spans: dict[int, _Span] = {}
+    spans: Spans = {}
     begun: dict[int, Line] = {}  # by call
     for mark in marks:
         last = begun.get(mark.call)
         if last is not None:
-            spans.setdefault(last.line, _Span(last.at_ns, mark.at_ns))
+            spans.setdefault(last.line, (last.at_ns, mark.at_ns))
         begun[mark.call] = mark
     return spans
 

@@ -264,7 +264,8 @@ def separation(program: Program, flat: Sequence[Any], lifted: int) -> Callable[[
     others = [i for i in passed if i not in single and not wrapper_subclasses.is_subclass(call.args[i])]
     # Overlapping inputs were replaced by a synthetic base; the wrapper checks their layout itself.
     free = [i for i in others if call.descriptors[i] in call.graph_inputs]
-    pairs = [(i, j) for i in free for j in others if i != j and not _one_tensor(call.duplicate_of, i, j)]
+    tensor = [i if first is None else first for i, first in enumerate(call.duplicate_of)]  # the number of each
+    pairs = [(i, j) for i in free for j in others if tensor[i] != tensor[j]]
     where = {i: overlap.hinted(layout(call.args[i])) for i in others}
     kinship = _kinship([flat[i] for i in others])
 
@@ -287,11 +288,6 @@ def separation(program: Program, flat: Sequence[Any], lifted: int) -> Callable[[
         )
 
     return apart
-
-
-def _one_tensor(duplicate_of: Sequence[int | None], one: int, other: int) -> bool:
-    first, second = duplicate_of[one], duplicate_of[other]
-    return (one if first is None else first) == (other if second is None else second)
 
 
 def _disjoint(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -121,8 +121,8 @@ def refuse_mixed(request: Request) -> None:
     Raises:
         ValueError: with the user's name of one fake and of one real tensor.
     """
-    arguments = {f"args[{i}]": value for i, value in enumerate(request.args)} if request.is_graph else None
-    given = request.arguments() if arguments is None else arguments
+    flat = ((f"args[{i}]", value) for i, value in enumerate(request.args))
+    given = dict(flat) if request.is_graph else request.arguments()
     leaves = pytree.tree_flatten_with_path(given)[0]
     found = [(f"the {kind} {name!r}", value) for kind, name, value in request.named]
     found += [(f"the argument {_argument(path)!r}", value) for path, value in leaves]

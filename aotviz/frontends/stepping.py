@@ -123,8 +123,7 @@ class Stopped:
         if role not in roles:
             raise ValueError(f"after stage {self.stage!r} there is no {role!r} graph; there are {roles or 'none'}")
         form: Any = self.form
-        fields = {"forward": "forward_module", "backward": "backward_module"}
-        name = fields.get(role, "graph_module") if isinstance(form, Split) else "graph_module"
+        name = f"{role}_module" if isinstance(form, Split) else "graph_module"
         _same_convention(getattr(form, name), module, role)
         changed = replace(form, **{name: module})
         verify.verify(changed, f"{self.stage} (graph replaced)")
