@@ -179,10 +179,8 @@ def apply(fwd: fx.GraphModule, bwd: fx.GraphModule, *args: Any, **facts: Any) ->
             outputs = output if isinstance(output, (tuple, list)) else (output,)
             dirty = [outputs[i] for i in facts.get("dirty_idx", ())]
             constant = [outputs[i] for i in facts.get("non_differentiable_idx", ())]
-            if dirty:
-                ctx.mark_dirty(*dirty)
-            if constant:
-                ctx.mark_non_differentiable(*constant)
+            ctx.mark_dirty(*dirty)
+            ctx.mark_non_differentiable(*constant)
             ctx.set_materialize_grads(not unmaterialized)
             ctx.layouts = [_layout(one) for one in outputs]
             values = saved.copy()

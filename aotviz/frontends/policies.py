@@ -16,6 +16,7 @@ import itertools
 import operator
 import re
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, overload
@@ -111,12 +112,10 @@ class Policy:
         if not decided:
             self._warn(joint.graph)
         regions = itertools.count(1 + max((n.meta.get("ac_graph_id", 0) for n in joint.graph.nodes), default=0))
-        numbers: dict[str, int] = {}  # of modules that are recomputed, in the order in which they begin
+        numbers = defaultdict[str, int](regions.__next__)  # of modules that are recomputed, in order of their beginning
         for node, decision in decided.items():
             _tag(joint, node, decision)
             if node.meta["recompute"] == CheckpointPolicy.MUST_RECOMPUTE and decision.module is not None:
-                if decision.module not in numbers:
-                    numbers[decision.module] = next(regions)
                 node.meta["ac_graph_id"] = numbers[decision.module]
         partition = named(self.otherwise)
         offloads = any(one.action == "offload" for one in decided.values())
@@ -152,13 +151,12 @@ class Policy:
             if not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):
                 continue
             source = _source(node)
-            found = self._decision(source) if source.op == "call_function" else None
+            if source.op != "call_function":
+                continue
+            made = (_Decision.of(pattern, action, source) for pattern, action in self.rules)
+            found = next((one for one in made if one is not None), None)
             if found is not None:
                 yield node, found
-
-    def _decision(self, node: fx.Node) -> _Decision | None:
-        made = (_Decision.of(pattern, action, node) for pattern, action in self.rules)
-        return next((found for found in made if found is not None), None)
 
     def _warn(self, graph: fx.Graph) -> None:
         paths = dict.fromkeys(path for node in graph.nodes if not is_backwards(node) if (path := _module(node)))

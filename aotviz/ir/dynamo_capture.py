@@ -12,7 +12,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from inspect import signature
 from itertools import starmap
 from types import CodeType
 from typing import Any
@@ -21,6 +20,7 @@ import torch
 from torch import fx
 
 from aotviz.ir.handed_over import HandedOver
+from aotviz.ir.spelling import positional
 from aotviz.ir.user_warnings import callers
 from aotviz.torch_private import dynamo, what_follows
 from aotviz.torch_private.what_follows import NOTHING, Follows
@@ -262,12 +262,7 @@ def arguments_inside(graph_module: Any) -> tuple[str, ...] | None:
     """
     if not starts_in_module(graph_module):
         return None
-    called: Any = _variables().get("fn")
-    try:
-        parameters = signature(getattr(called, "forward", called)).parameters.values()
-    except (TypeError, ValueError):  # of a function written in C
-        return ()
-    return tuple(one.name for one in parameters if one.kind < one.VAR_POSITIONAL)
+    return tuple(positional(_variables().get("fn")))
 
 
 def named_outside(name: str, arguments: Sequence[str]) -> str:

@@ -17,7 +17,6 @@ No field is None until a later stage fills it in, and no stage changes its argum
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
@@ -29,6 +28,7 @@ import torch.fx as fx
 from aotviz.ir import graphs, symbolic_sizes
 from aotviz.ir.descriptors import Descriptor, InputDescriptor, OutputDescriptor, PlainInput, SyntheticBaseInput
 from aotviz.ir.signature import GraphSignature
+from aotviz.ir.spelling import positional
 from aotviz.ir.subclass_meta import SubclassLayout, Wrapping, spans
 from aotviz.ir.view_and_mutation import Ref, ViewAndMutationMeta
 from aotviz.options import Options
@@ -147,14 +147,7 @@ class Request(Form):
 
     def arguments(self) -> dict[str, Any]:
         """Each argument by the function's name for it."""
-        fn = getattr(self.fn, "forward", self.fn)  # of a module
-        names: list[str] = []
-        try:
-            for parameter in inspect.signature(fn).parameters.values():
-                if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                    names.append(parameter.name)
-        except (TypeError, ValueError):
-            pass  # a builtin has no signature; its arguments are numbered
+        names = positional(self.fn)  # the others are numbered
         names += [f"args[{position}]" for position in range(len(names), len(self.args))]
         return {**dict(zip(names, self.args, strict=False)), **self.kwargs}
 

@@ -10,6 +10,7 @@ ends the line. tests/test_safe_names.py checks each line.
 
 from __future__ import annotations
 
+import inspect
 import keyword
 import math
 from collections.abc import Iterable
@@ -61,6 +62,15 @@ def exact(name: str) -> str:
 def called(fn: Any) -> str:
     """The name of a function, or of the type of another callable."""
     return exact(str(getattr(fn, "__name__", type(fn).__name__)))
+
+
+def positional(fn: Any) -> list[str]:
+    """The names of the positional arguments of a function or a module; none for a builtin without a signature."""
+    try:
+        parameters = inspect.signature(getattr(fn, "forward", fn)).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [one.name for one in parameters if one.kind < one.VAR_POSITIONAL]
 
 
 def literal(value: Any) -> str:

@@ -16,11 +16,6 @@ def expression(value: Any) -> Any:
     return value.node.expr
 
 
-def is_symbol(value: Any) -> bool:
-    """Whether a symbolic number is a symbol alone, such as s0."""
-    return bool(value.node.expr.is_symbol)
-
-
 def is_concrete(value: Any) -> bool:
     """Whether a size, stride or offset is a plain int."""
     return isinstance(value, int)

@@ -8,7 +8,7 @@ and fails if a promise was added that it does not break.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch.fx as fx
@@ -54,13 +54,10 @@ def verify(form: Form, stage: str) -> None:
                     raise MalformedForm(f"{malformed}{node.name}: {text}")
 
 
-def _graphs(form: Form) -> Iterator[fx.Graph]:
-    if isinstance(form, GraphCall) and _is_traced(form):
-        yield form.graph_module.graph
-    if isinstance(form, Split | BackwardRequest):
-        yield form.backward_module.graph
-    if isinstance(form, Split):
-        yield form.forward_module.graph
+def _graphs(form: Form) -> Iterable[fx.Graph]:
+    """The closed ones that the form has, see `_is_traced`."""
+    is_closed = isinstance(form, Split | BackwardRequest) or (isinstance(form, GraphCall) and _is_traced(form))
+    return form.graphs.values() if is_closed else ()
 
 
 def _is_traced(form: GraphCall) -> bool:

@@ -105,7 +105,7 @@ def call_sizes(call: TracedCall) -> dict[str, int]:
     return {
         str(number): symbolic_sizes.hint(number)
         for number in numbers
-        if isinstance(number, torch.SymInt) and symbolic_sizes.is_symbol(number) and not ragged(number)
+        if isinstance(number, torch.SymInt) and symbolic_sizes.expression(number).is_symbol and not ragged(number)
         if symbolic_sizes.has_hint(number)
     }
 
