@@ -305,20 +305,17 @@ class _Stored:
         if known is None:
             return None
 
-        def load() -> Any:
-            return self._asked.lowering.stored(known.key, known.guards, module, inputs, is_forward)
-
+        lowering, how = self._asked.lowering, (known.key, known.guards, module, inputs, is_forward)
         try:
-            if class_of_results(self._compiler) is not None:
-                code = self._asked.store.part(self._entry, shared_code.name_of(known))
-                return None if code is None else stored_results.put_in(self._compiler, code, inputs)
-            found = load()
-            if found is None:
-                code = self._asked.store.part(self._entry, shared_code.name_of(known))
-                if code is not None:
-                    shared_code.add(known, code)
-                    found = load()
-            return found
+            is_in_entry = class_of_results(self._compiler) is not None
+            found = None if is_in_entry else lowering.stored(*how)
+            code = self._asked.store.part(self._entry, shared_code.name_of(known)) if found is None else None
+            if code is None:
+                return found
+            if is_in_entry:
+                return stored_results.put_in(self._compiler, code, inputs)
+            shared_code.add(known, code)
+            return lowering.stored(*how)
         except Exception:  # such as a file of the compiler's cache that another release wrote
             return None
 
@@ -340,9 +337,8 @@ class Keeper(Observer):
         if self._reason:
             return
         try:
-            if isinstance(result, Program):
-                if pipeline.ends(stage, result):
-                    self._save(result)
+            if isinstance(result, Program) and pipeline.ends(stage, result):
+                self._save(result)
             elif isinstance(result, LoweredBackward):
                 self._add(result)
             elif type(result) is FlatCall:
@@ -364,10 +360,9 @@ class Keeper(Observer):
         main, guards = entries.packed(call, origins, *inputs, stacks, forward, program.source, elapsed)
         variant = entries.digest(guards.hex()).hex()
         parts = {NAME: COMPILE_ID.sub("", call.name).encode("utf-8", "replace")}
-        self._entry = self._asked.store.save(key.digest, key.ingredients, variant, main, parts)
-        self._asked.store.note_rehearsed(self._entry)
-        self._share(forward, code)
-        self._record()
+        self._entry = entry = self._asked.store.save(key.digest, key.ingredients, variant, main, parts)
+        self._asked.store.note_rehearsed(entry)
+        self._complete(entry, forward, code)
 
     def _stored(self, compiled: Any) -> tuple[Compiled | None, bytes | None]:
         """Where the compiler has stored a graph, if it has; with its bytes, if the entry is to hold them."""
@@ -382,16 +377,19 @@ class Keeper(Observer):
         if self._entry is not None and part not in self._parts:
             self._parts.add(part)
             self._asked.store.add_part(self._entry, part, msgspec.msgpack.encode(compiled))
-            self._share(compiled, code)
-            self._record()
+            self._complete(self._entry, compiled, code)
 
-    def _share(self, compiled: Compiled | None, code: bytes | None) -> None:
-        """Keep the code of a graph in the entry, if a user's compiler made it. Give Inductor's to other machines."""
+    def _complete(self, entry: Entry, compiled: Compiled | None, code: bytes | None) -> None:
+        """Keep the code of a graph in the entry, if a user's compiler made it, and what was recorded so far. Give
+        Inductor's code to other machines."""
         store = self._asked.store
-        if code is not None and compiled is not None and self._entry is not None:
-            store.add_part(self._entry, shared_code.name_of(compiled), code)
-        elif store.shared is not None and self._entry is not None:
-            store.share(self._entry, shared_code.of_graph(compiled))
+        if code is not None and compiled is not None:
+            store.add_part(entry, shared_code.name_of(compiled), code)
+        elif store.shared is not None:
+            store.share(entry, shared_code.of_graph(compiled))
+        recorded = self._observer.recorded()
+        if recorded is not None:
+            store.replace_part(entry, RECORDING, recorded)
 
     def has(self, part: str) -> bool:
         """Whether the entry has a backward, and so its recording too."""
@@ -399,8 +397,3 @@ class Keeper(Observer):
             return self._entry is not None and self._asked.store.part(self._entry, part) is not None
         except Unavailable:
             return False
-
-    def _record(self) -> None:
-        recorded = self._observer.recorded()
-        if recorded is not None and self._entry is not None:
-            self._asked.store.replace_part(self._entry, RECORDING, recorded)
