@@ -58,7 +58,7 @@ REASONS: dict[tuple[str, str], str] = {  # (file, calls) -> why they are safe; t
     ("explain/terms.py", "terms: joinpath; terms: read_text"): SEAM,
     ("frontends/compile.py", "_again: compile"): PROGRAM,
     ("frontends/demo.py", "run: /; run: mkdir"): CHOSEN,
-    ("frontends/measured_kernels.py", "_runs: getlines"): PROGRAM,
+    ("frontends/measured_memory.py", "_runs: getlines"): PROGRAM,
     (
         "frontends/stored_results.py",
         ": import pickle; put_in: pickle.loads",

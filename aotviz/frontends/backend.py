@@ -12,13 +12,6 @@ raised by that backward.
 
 `aotviz.record()` and `options={"on_stage": ...}` show what is being compiled, and `recent()` shows it afterwards.
 In a checkout that is not installed, import this module once: that registers the two names with torch.
-
-Note [Aliasing is not guarded]
-Dynamo's guards check which arguments are the same tensor, but not how different tensors share memory. A program that
-was compiled for overlapping arguments checks their memory layout itself. A program that writes to an argument runs only
-if its arguments share no more memory than those that it was compiled for. If the arguments of a call share memory in
-another way, the graph is compiled again, and both programs are kept (`memory_patterns.py`). Inside a transform of
-torch.func, or under forward-mode differentiation, a call runs Dynamo's graph in eager.
 """
 
 from __future__ import annotations
@@ -33,7 +26,7 @@ import torch.fx as fx
 
 from aotviz.cache import bypasses, captured_graphs, switch
 from aotviz.cache.carried import Carried
-from aotviz.frontends import cached, dynamo_graphs, hooked_graphs, memory_patterns, not_traced
+from aotviz.frontends import cached, dynamo_graphs, memory_patterns, not_traced
 from aotviz.frontends.compiling import (
     entered,
     guard_duplicates,
@@ -179,7 +172,7 @@ class Backend:
         return self.compiled(gm, example_inputs)
 
     def compiled(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        in_pieces = hooked_graphs.compiled_in_pieces(gm, example_inputs, self)
+        in_pieces = dynamo_graphs.compiled_in_pieces(gm, example_inputs, self)
         if in_pieces is not None:
             return in_pieces
         number, zeros = dynamo.id_for_next_process(gm), dynamo_graphs.zeros_without_memory(gm)
@@ -280,7 +273,7 @@ def _compile(
     def compiled(*inputs: Any) -> Any:
         try:
             return function([*read(), *inputs])
-        except CallDiffers as differs:  # see Note [Aliasing is not guarded]
+        except CallDiffers as differs:  # see Note [Aliasing is not guarded] in memory_patterns.py
             difference = str(differs)
         return otherwise(inputs, difference)
 

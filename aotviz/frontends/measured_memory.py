@@ -2,12 +2,16 @@
 
 An operator may allocate memory for itself and free it before it returns: a convolution copies its weight into another
 layout, a sort needs room. A graph has the operator's arguments and results only. So the allocator is listened to.
+
+A kernel of Inductor's is a line of its code. A mark in the profile says when each line began, so the allocator's own
+events say what there was before the line, at most while it ran, and after it. Nothing of the plan is used for that.
 """
 
 from __future__ import annotations
 
 import bisect
 import gc
+import linecache
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
@@ -15,13 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from aotviz.frontends.measured_kernels import MeasuredKernel, kernels
 from aotviz.recording import sizes, tables
 from aotviz.recording.frozen import Frozen
 from aotviz.recording.inductor_memory import InductorMemory, InductorMoment
-from aotviz.recording.live_bytes import Memory, Moment, beside_given
+from aotviz.recording.live_bytes import OF_THE_CALLER, Memory, Moment, beside_given
 from aotviz.torch_private import allocations
-from aotviz.torch_private.allocations import During, Ran
+from aotviz.torch_private.allocations import During, Line, Ran
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +37,25 @@ class Scratch(Frozen, frozen=True):
     calls: int
     nbytes: int
     at_peak: bool
+
+
+class MeasuredKernel(Frozen, frozen=True):
+    """A kernel that ran: bytes beside those that there were before the call."""
+
+    program: str
+    at: int
+    phase: str
+    line: int
+    kernel: str
+    nodes: tuple[str, ...]
+    planned: int
+    others: int
+    measured: int
+    own: int
+    unexplained: int
+
+
+Spans = dict[int, tuple[int, int]]  # line -> when it ran: (begin_ns, end_ns)
 
 
 class MeasuredPeak(NamedTuple):
@@ -164,13 +186,31 @@ class MeasuredMemory:
         >>> bool((rows.unexplained.abs() <= 0.02 * measured.peak.nbytes).all())
         True
         """
-        rows = list(kernels(memories, self._lines, self._at, self._most))
+        rows = list(self._kernels(memories))
         if not rows:
             names = ", ".join(memory.name for memory in memories) or "no program"
             raise LookupError(
                 f"no kernel of Inductor's ran, of {names}: pass `inductor_memory()` of what the call runs"
             )
         return tables.records(MeasuredKernel, rows)
+
+    def _kernels(self, memories: Sequence[InductorMemory]) -> Iterator[MeasuredKernel]:
+        """The kernels that ran, in order; of a program that ran several times, those of its first run."""
+        held: dict[int, int] = {}  # by program: what it holds after the phase that ran last
+        for memory, phase, spans in _runs(memories, self._lines):
+            others = sum(nbytes for program, nbytes in held.items() if program != id(memory))
+            for row in memory.rows:
+                if row.phase != phase or row.line not in spans:
+                    continue
+                begin, end = spans[row.line]
+                before, after = self._at(begin), self._at(end)
+                planned = beside_given(row)
+                own = max(0, self._most(begin, end) - max(before, after))
+                yield MeasuredKernel(
+                    memory.name, row.at, phase, row.line, row.kernel, row.nodes, planned, others, after, own,
+                    after - planned - others,
+                )  # fmt: skip
+            held[id(memory)] = _held_after(memory, phase)
 
     def _most(self, begin_ns: int, end_ns: int) -> int:
         """The most bytes that are alive within a time."""
@@ -235,3 +275,36 @@ def _outermost(ran: Sequence[Ran]) -> Iterator[Ran]:
         if call.begin_ns >= ends.get(call.thread, 0):
             ends[call.thread] = call.end_ns
             yield call
+
+
+def _runs(memories: Sequence[InductorMemory], lines: Sequence[Line]) -> Iterator[tuple[InductorMemory, str, Spans]]:
+    """The first call of each program's code for each phase, in the order in which they began."""
+    programs = {text.strip(): (memory, phase) for memory in memories for phase, text in memory.texts.items()}
+    by_file: dict[str, list[Line]] = {}
+    for line in lines:
+        by_file.setdefault(line.file, []).append(line)
+    for file, marks in by_file.items():
+        found = programs.get("".join(linecache.getlines(file)).strip())
+        if found is not None:
+            yield *found, _spans(marks)
+
+
+def _spans(marks: Sequence[Line]) -> Spans:
+    """When each line of a file ran first. A line ends when the next line of the same call begins."""
+    spans: Spans = {}
+    begun: dict[int, Line] = {}  # by call
+    for mark in marks:
+        last = begun.get(mark.call)
+        if last is not None:
+            spans.setdefault(last.line, (last.at_ns, mark.at_ns))
+        begun[mark.call] = mark
+    return spans
+
+
+def _held_after(memory: InductorMemory, phase: str) -> int:
+    """The bytes that a program has made and still holds, or its caller, when the last kernel of a phase has run."""
+    last = max((row.at for row in memory.rows if row.phase == phase), default=None)
+    if last is None:
+        return 0
+    held = memory.holders(last)
+    return int(held.nbytes[(held.held_until > last) & ~held.kind.isin((*OF_THE_CALLER, "tangent"))].sum())

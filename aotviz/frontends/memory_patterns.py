@@ -1,9 +1,11 @@
 """The programs of one graph from Dynamo: one for each way in which its arguments share memory.
 
+Note [Aliasing is not guarded]
 Dynamo guards which arguments are the same tensor. It has no guard for whether different tensors overlap, share a
-storage without overlapping, or have separate storages. A program that writes to an argument is right in only one of
-these cases, so a call runs it only if its arguments share memory as the program requires. If no program matches a
-call, the same graph is compiled again, its recording gives the reason, and all programs are kept.
+storage without overlapping, or have separate storages. A program that was compiled for overlapping arguments checks
+their memory layout itself. Another one that writes to an argument runs only if its arguments share no more memory than
+those that it was compiled for. If no program matches a call, the same graph is compiled again, its recording gives the
+reason, and all programs are kept.
 
 Note [Further programs]
 `torch._dynamo.config.recompile_limit` limits how often a graph is compiled. A call beyond the limit runs Dynamo's graph
