@@ -270,8 +270,6 @@ class Kept:
 
 
 def _owners(call: Split) -> list[int]:
-    if call.wrapping is None:
-        return []
-    plans = call.wrapping.meta.inputs
-    of_part = [i for i, plan in enumerate(plans) for _ in range(plan.count)]
-    return list(dict.fromkeys(of_part[k] for k in call.kept if isinstance(plans[of_part[k]], SubclassCreationMeta)))
+    plans = () if call.wrapping is None else call.wrapping.meta.inputs
+    subclasses = (i for i, plan in enumerate(plans) if isinstance(plan, SubclassCreationMeta))
+    return [i for i in subclasses if not set(call.kept).isdisjoint(call.input_parts[i])]

@@ -56,9 +56,8 @@ class _StandIn(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
         ctx.set_materialize_grads(False)  # zeros would be plain, and the tensor may be a subclass
-        if has_ragged_sizes(tensor):
-            return torch.zeros((), dtype=tensor.dtype, device=tensor.device)
-        return torch.zeros((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
+        shape = () if has_ragged_sizes(tensor) else tensor.shape
+        return torch.zeros((), dtype=tensor.dtype, device=tensor.device).expand(shape)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

@@ -126,10 +126,10 @@ def _settled(
             return NotImplemented
         with swapped(running, inside=True):
             result = operator(*args, **kwargs)
-        first, *others = result if isinstance(result, tuple) else (result,)
-        if first is not None:  # None for a gradient that is not needed
-            first = as_in_eager(first, *args)
-        return (first, *others) if isinstance(result, tuple) else first
+        if not isinstance(result, tuple):
+            return as_in_eager(result, *args)
+        first, *others = result
+        return (None if first is None else as_in_eager(first, *args), *others)  # None: a gradient that is not needed
 
     return traced
 

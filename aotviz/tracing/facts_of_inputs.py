@@ -130,15 +130,15 @@ def _hidden_from_autograd(one: Seen) -> tuple[bool, bool]:
 def _only_moves_seen(one: Seen) -> bool:
     """Whether an input has a new `grad_fn` only because of in-place metadata ops: autograd saw none of the writes. The
     wrapper repeats these ops, and gradients and hooks pass through them as in eager."""
-    if one.was.edge is None or not one.changed or one.replaced or not one.has_new_grad_fn:
+    if one.fake.is_leaf or base_of(one.fake) is not None or is_subclass(one.argument):
+        return False
+    if not one.changed or one.replaced or not one.has_new_grad_fn:
         return False
     ledger = one.ledger
     events = (event for _, event in ledger.changes() if event.mode.grad and ledger.root(event.tensor) == one.number)
     known = [event for event in events if ledger.tensors[event.tensor].requires_grad]
     alone = all(isinstance(e, MetadataOp) and e.tensor == one.number and replay.written_down(e) for e in known)
-    return (
-        bool(known) and alone and base_of(one.fake) is None and not one.fake.is_leaf and not is_subclass(one.argument)
-    )
+    return bool(known) and alone
 
 
 def unrepeatable(one: Seen) -> MetadataOp | None:

@@ -117,16 +117,14 @@ class Classifier:
                     del written[root]
         # `detach_` is an in-place metadata op too
         moved = [key for key, i in tensors if self.input_info[i].mutates_metadata or self.input_info[i].turned_off]
+        moved += map(number, self.ran.members.values())
+        moved += (event.tensor for *_, event in self.ran.moved_parts())
         wanted = replay.Wanted(
             named=self.named,
             slots=slots,
             views=list(map(number, self.views)),
             histories=self.histories,
-            moved=[
-                *moved,
-                *map(number, self.ran.members.values()),
-                *(event.tensor for *_, event in self.ran.moved_parts()),
-            ],
+            moved=moved,
             marked=[key for key, i in tensors if self.input_info[i].turned_off] + list(map(number, self.leaf_views)),
             written=written | self.rewritten,
             left={one for one, left in self.ledger.left.items() if left is not None},
@@ -155,8 +153,8 @@ class Classifier:
         again = set(map(self.number, self.views))
         outputs = (output for output in self.outputs if self.number(output) not in again)
         bases = (root for root, output in self.roots if output.requires_grad)
-        leaving = [t for t in (*self.args, *outputs, *bases) if isinstance(t, torch.Tensor)]
-        known = autograd_graph.leaves_behind([functional.grad_fn(t) for t in leaving if functional.is_functional(t)])
+        leaving = filter(functional.is_functional, (*self.args, *outputs, *bases))
+        known = autograd_graph.leaves_behind(list(map(functional.grad_fn, leaving)))
         if any(leaf is other for leaf in leaves for other in (*roots, *known)):
             raise Refused("a new leaf is returned", "an output")
 

@@ -13,6 +13,7 @@ All other metadata ops come before the write.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -120,7 +121,7 @@ class Builder:
         self.refs: dict[TensorNumber, Ref] = {**wanted.slots, **wanted.named}
         self.steps: list[ReplayStep] = []
         self.needed: set[TensorNumber] = set()
-        self.variables = 0
+        self.variables = (Ref("view", number) for number in itertools.count(1))  # unused ones
         self.apart: list[TensorNumber] = []  # tensors with a version counter of their own
         self.last_move: dict[TensorNumber, int] = {}
         self.rigid: set[TensorNumber] = set()  # moved by an op with symbolic arguments
@@ -137,7 +138,8 @@ class Builder:
     def build(self) -> tuple[tuple[ReplayStep, ...], dict[TensorNumber, Ref]]:
         """The steps, and the variable of each tensor that has one afterwards."""
         for tensor in (*self.wanted.views, *self._moved_with_history()):
-            self._need(tensor)
+            _, path = self.log.path(tensor, lambda one: one in self.refs or one in self.needed)
+            self.needed.update(event.results[k] for event, k in path)
         replayed = self._moves_to_replay()
         writes = self._write_positions()
         counted = self._other_writes(replayed)
@@ -187,10 +189,6 @@ class Builder:
 
     def _recreates(self, event: Viewed) -> bool:
         return not self.needed.isdisjoint(event.results)
-
-    def _need(self, tensor: TensorNumber) -> None:
-        _, path = self.log.path(tensor, lambda one: one in self.refs or one in self.needed)
-        self.needed.update(event.results[k] for event, k in path)
 
     def _moved_with_history(self) -> list[TensorNumber]:
         """Views of inputs that were moved in grad mode: autograd then gives the input another `grad_fn`."""
@@ -293,7 +291,7 @@ class Builder:
                 *_, last = self.log.metadata_ops(event.source)
                 raise refused(last, "a tensor")
             if not alike:
-                before = self._variable()
+                before = next(self.variables)
                 self._as_strided(event, source, before, event.source_layout)
                 source, moved = before, False
         if written_down(event) and not moved:
@@ -305,7 +303,7 @@ class Builder:
                 self.steps.append(Data(source, targets[0], mode.grad, mode.inference, value))
                 return
             apart = [k for k, result in enumerate(event.results) if result in self.log.below]
-            taken = tuple(self._variable() if k in apart else one for k, one in enumerate(targets))
+            taken = tuple(next(self.variables) if k in apart else one for k, one in enumerate(targets))
             arguments, seen = (event.args, tuple(event.kwargs.items())), None if apart else value
             self._take(event, source, event.operator, arguments, taken, event.several, seen)
             self.apart += (event.results[k] for k in apart)
@@ -326,7 +324,7 @@ class Builder:
         if self.states.is_view(result) and not event.several:
             self._as_strided(event, source, self._fresh(result), where)
             return
-        view, target = self._variable(), self._fresh(result)
+        view, target = next(self.variables), self._fresh(result)
         if self.states.is_view(result):  # one of several views: autograd refuses more of them than of one view
             row = replace(where, size=(1, *where.size), stride=(1, *where.stride))
             self._as_strided(event, source, view, row)
@@ -349,12 +347,8 @@ class Builder:
     def _fresh(self, tensor: TensorNumber) -> Ref:
         known = self.refs.get(tensor)
         if known is None:
-            known = self.refs[tensor] = self._variable()
+            known = self.refs[tensor] = next(self.variables)
         return known
-
-    def _variable(self) -> Ref:
-        self.variables += 1
-        return Ref("view", self.variables)
 
     def _move(self, position: int, event: MetadataOp) -> None:
         source, mode = self.refs[event.tensor], event.mode
@@ -365,11 +359,10 @@ class Builder:
         self.steps.append(Move(source, event.operator, event.args, kwargs, grad, mode.inference, event.counts))
 
     def _hook(self, event: Hooked) -> None:
-        refs = [self.refs.get(tensor) for tensor in event.tensors]
-        found = [ref for ref in refs if ref is not None]
-        if len(found) < len(refs):
+        if not all(tensor in self.refs for tensor in event.tensors):
             raise Refused("hook on an alias", "an output")
-        self.steps.append(Hook(found[0], tuple(found[1:]), event.method, event.arguments))
+        source, *others = (self.refs[tensor] for tensor in event.tensors)
+        self.steps.append(Hook(source, tuple(others), event.method, event.arguments))
 
 
 def written_down(event: Viewed | MetadataOp) -> bool:
