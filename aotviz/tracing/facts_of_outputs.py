@@ -6,7 +6,7 @@ applies the writes that are still pending on its base.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -203,7 +203,7 @@ class Classifier:
         if number in self.named:
             ref = self.named[number]
             return replace(info, output_type=OutputType.is_input, base_index=self._input_index(output), made=ref)
-        root, path = self._path(output, self._stands_alone)
+        root, path = self._path(output)
         if path and not replay.replayable(path):
             return self._not_replayable(info, output, root)
         if self.number(root) in self.named:
@@ -224,14 +224,11 @@ class Classifier:
             source = self._input_name(root)
             raise Refused("detached alias is written", f"output {self.first_output[self.number(output)]}", source)
 
-    def _path(self, output: torch.Tensor, stop: Callable[[TensorNumber], bool]) -> tuple[torch.Tensor, Path]:
-        """As `Log.path`, with the tensors themselves."""
-        number, path = self.ledger.path(self.number(output), stop)
-        return self.ledger.tensors[number] if path else output, path
-
-    def _path_above(self, alias: torch.Tensor) -> tuple[torch.Tensor, Path]:
-        own = self.number(alias)
-        return self._path(alias, lambda one: one != own and self._stands_alone(one))
+    def _path(self, tensor: torch.Tensor, above: bool = False) -> tuple[torch.Tensor, Path]:
+        """`Log.path` from the tensor that stands alone to this one; `above`: from another one, if this one does too."""
+        own = self.number(tensor)
+        number, path = self.ledger.path(own, lambda one: self._stands_alone(one) and not (above and one == own))
+        return self.ledger.tensors[number] if path else tensor, path
 
     def _stands_alone(self, number: TensorNumber) -> bool:
         """Whether a path ends at this tensor, though it may be an alias: the wrapper has it from elsewhere."""
@@ -271,7 +268,7 @@ class Classifier:
 
     def _alias_with_history(self, info: OutputAliasInfo, output: torch.Tensor) -> OutputAliasInfo:
         """A view that a custom autograd.Function returned, or a detached alias that was written under autograd."""
-        root, path = self._path_above(output)
+        root, path = self._path(output, above=True)
         named = self.number(root) in self.named
         if not named and not replay.replayable(path):
             return self._not_replayable(info, output, root)
@@ -349,7 +346,7 @@ class Classifier:
 
     def _need_memory(self, alias: torch.Tensor, output: torch.Tensor) -> None:
         """Let the graph return the memory of a detached alias, unless the wrapper has it already."""
-        root, _ = self._path_above(alias)
+        root, _ = self._path(alias, above=True)
         number = self.number(root)
         if self.ledger.origin(number) is not None and number not in self.named:
             raise Refused("stale view", "an alias of an alias, each with its own grad_fn")
