@@ -257,6 +257,10 @@ class Capture:
         copy.meta |= {"visit": self._visit(), "is_copied": True}
         return self._stand_in(copy)
 
+    def are_there(self, values: Sequence[Any]) -> bool:
+        references = (self._reference(value) for value in values)
+        return not any(isinstance(one, fx.Node) and one.op == "call_function" for one in references)
+
     def before_all(self, target: Callable[..., Any], position: int, args: tuple[Any, ...]) -> None:
         node = self.graph.call_function(operator.getitem, (self._hooks, position))
         call = self.graph.call_function(target, (node, *self._reference(args)))

@@ -42,6 +42,10 @@ class Writer(Protocol):
         """Write a copy of `node`, with what is `known` for its arguments."""
         ...
 
+    def are_there(self, values: Sequence[Any]) -> bool:
+        """Whether the graph has these from the beginning: they are no results of a step."""
+        ...
+
     def before_all(self, target: Callable[..., Any], position: int, args: tuple[Any, ...]) -> None:
         """Have Python called before anything else runs, with the autograd node at `position` in front of `args`."""
         ...
@@ -79,6 +83,8 @@ class Inliner:
             ours.refuse_parts(node, came)
             pattern = ours.pattern(came)
             why = ours.why_not_copied(node, pattern)
+            if not why and not all(came) and not self._writer.are_there(saved):  # `hold` is called before all
+                why = "hooks unpack what it saved, and only some of its results have a gradient"
             module = None if why else ours.module(pattern)
         if module is not None:
             return self._ours(ours, module, pattern, node, position, saved, gradients)

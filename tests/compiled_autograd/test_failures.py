@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -202,3 +205,23 @@ def test_somebody_elses_compiler_is_put_back_after_an_error():
         assert torch._C._dynamo.compiled_autograd.set_autograd_compiler(None, False)[0] == before[0]
         torch._C._dynamo.compiled_autograd.set_autograd_compiler(*before)
     assert engine._thread.setting is None
+
+
+def test_a_compiled_forward_under_saved_tensor_hooks_is_captured_where_one_result_has_a_gradient():
+    def two(x, w):
+        h = (x * w).sin()
+        return h.cos() * w, (h * h).exp()
+
+    def gradients(captured):
+        x, w = torch.ones(3, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved.clone(), lambda packed: packed):
+            one, other = aotviz.compile(two, backend="eager")(x, w)
+        with captured:
+            one.sum().backward(retain_graph=True)
+            other.sum().backward()
+        return x.grad, w.grad
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", aotviz.RanInEager)
+        found = gradients(aotviz.compiled_autograd(backend="eager"))
+    torch.testing.assert_close(found, gradients(contextlib.nullcontext()))
