@@ -285,7 +285,7 @@ class Reader:
             return self.inputs[held[0]]
         made = [self.read(one) for one in held]
         declared.check(kind, made)
-        return kind(*made)
+        return kind(**dict(zip((one.name for one in fields(kind)), made, strict=True)))  # some are keywords alone
 
     def _named_tuple(self, name: str, *items: Any) -> Any:
         return self._class(name, _is_named_tuple)(*[self.read(one) for one in items])
