@@ -27,19 +27,20 @@ _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 FORMS: Mapping[str, re.Pattern[str]] = {"path": _PATH, "kind": _WORD, "method": _WORD}
 
 
-def check(kind: type, values: Sequence[Any]) -> None:
-    """Whether `kind(*values)` is what its fields declare.
+def named(kind: type, values: Sequence[Any]) -> dict[str, Any]:
+    """The values of all fields of `kind`, by name: some fields are keywords alone.
 
     Raises:
-        TypeError: it is not.
+        TypeError: a value is not what its field declares.
+        ValueError: there are more or fewer than fields.
     """
-    for (name, fits), value in zip(_checks(kind), values, strict=False):
-        if fits is not None and not fits(value):
-            raise TypeError(f"{kind.__name__}.{name} cannot be {value!r:.80}")
+    found = dict(zip((name for name, _ in _checks(kind)), values, strict=True))
+    check(kind, found)
+    return found
 
 
-def check_named(kind: type, values: Mapping[str, Any]) -> None:
-    """The same for some of the fields, by name."""
+def check(kind: type, values: Mapping[str, Any]) -> None:
+    """Raises TypeError if one of these values of some fields, by name, is not what its field declares."""
     for name, fits in _checks(kind):
         if name in values and fits is not None and not fits(values[name]):
             raise TypeError(f"{kind.__name__}.{name} cannot be {values[name]!r:.80}")

@@ -180,7 +180,7 @@ class Reading:
         reader.inputs = call.descriptors
         kind = _KINDS[main.kind]
         found = {name: reader.read(value) for name, value in main.fields.items()}
-        declared.check_named(kind, found)
+        declared.check(kind, found)
         if kind is Split:
             found["graph_module"] = None
             found["saved"] = self._saved(found["saved"], found["forward_module"], stacks)

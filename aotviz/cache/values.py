@@ -283,9 +283,7 @@ class Reader:
         kind = self._class(name, is_dataclass)
         if self.inputs and issubclass(kind, PlainInput):
             return self.inputs[held[0]]
-        made = [self.read(one) for one in held]
-        declared.check(kind, made)
-        return kind(**dict(zip((one.name for one in fields(kind)), made, strict=True)))  # some are keywords alone
+        return kind(**declared.named(kind, [self.read(one) for one in held]))
 
     def _named_tuple(self, name: str, *items: Any) -> Any:
         return self._class(name, _is_named_tuple)(*[self.read(one) for one in items])

@@ -40,8 +40,10 @@ OF_NUMPY = "___from_numpy("  # how Dynamo's expression for a value of NumPy begi
 def size(source: str, index: int, before: str, after: str, parameter: bool) -> Advice:
     """For a dimension of the tensor that Dynamo calls `source`."""
     name = spoken(source)
+    if "._buffers[" in source:
+        return guard_cures.SIZE_OF_BUFFER.said(name=name)
     if parameter:
-        return (guard_cures.SIZE_OF_BUFFER if "._buffers[" in source else guard_cures.SIZE_OF_PARAMETER).said(name=name)
+        return guard_cures.SIZE_OF_PARAMETER.said(name=name)
     is_odd = [one in ("0", "1", "0 or 1") for one in (before, after)]
     of_1 = guard_cures.LAST_BATCH if index == 0 and is_odd[1] and after != "0" else guard_cures.SIZE_1
     cure = of_1 if any(is_odd) else guard_cures.SIZE
@@ -50,9 +52,12 @@ def size(source: str, index: int, before: str, after: str, parameter: bool) -> A
 
 def equal_by_chance(sizes: Sequence[str], varying: Sequence[str]) -> Advice:
     """For sizes that torch took for one (duck sizing), of which some vary: "x.shape[0]"."""
-    places = [name.removesuffix("]").split(".shape[") for name in varying]
-    marks = listed([f"`torch._dynamo.mark_dynamic({name}, {index})`" for name, index in places])
-    return guard_cures.DUCK.said(sizes=listed([f"`{size}`" for size in sizes]), marks=marks)
+    marks = [_mark(*name.removesuffix("]").split(".shape[")) for name in varying]
+    return guard_cures.DUCK.said(sizes=listed([f"`{size}`" for size in sizes]), marks=listed(marks))
+
+
+def _mark(name: str, index: str) -> str:
+    return f"`torch._dynamo.mark_dynamic({name}, {index})`"
 
 
 def sizes(of_tensors: Mapping[str, Sequence[int]]) -> Advice:
@@ -65,7 +70,7 @@ def sizes(of_tensors: Mapping[str, Sequence[int]]) -> Advice:
     if len(dimensions) == 1:
         [(name, index)] = dimensions.items()
         return guard_cures.SIZE.said(name=name, index=index)
-    marks = [f"`torch._dynamo.mark_dynamic({name}, {index})`" for name, index in dimensions.items()]
+    marks = [_mark(name, index) for name, index in dimensions.items()]
     if len(marks) > MOST_MARKS:
         marks = [*marks[:MOST_MARKS], f"{len(marks) - MOST_MARKS} more"]
     return guard_cures.SIZES.said(marks=listed(marks)) if marks else NO_ADVICE

@@ -48,6 +48,10 @@ from aotviz.recording.findings import OverviewRecord, RankDifference, WhyCompile
 from aotviz.recording.holders import Recorded
 from aotviz.recording.schema import CompilationData, ErrorRecord, RecordingData
 
+FORGOTTEN = (
+    "each time after torch was made to forget what it had compiled, by `torch.compiler.reset()` or "
+    "`torch._dynamo.reset()`"
+)
 OFTEN = 3  # compilations of one function, each after a reset, from which on they are told
 MOST_NAMED = 3  # compilations of one cause
 WRAPPER = re.compile(r"`torch\.(?:nn\.parallel|distributed)\b|`(?:accelerate|deepspeed|fairscale|lightning)\b")
@@ -269,10 +273,7 @@ def _after_resets(facts: Facts) -> Iterator[Point]:
             resets[compilation.rank, facts.function(place), line].setdefault(compilation.reset, place)
     for (_, function, line), places in resets.items():
         if len(places) >= OFTEN:
-            told = (
-                f"`{function}` was compiled {len(places)} times, each time after torch was made to forget what it had "
-            )
-            told += "compiled, by `torch.compiler.reset()` or `torch._dynamo.reset()`"
+            told = f"`{function}` was compiled {len(places)} times, {FORGOTTEN}"
             spent, ids = sum(map(facts.seconds, places.values())), tuple(map(facts.id, places.values()))
             yield Point(sentence(told), "", line, guard_cures.RESET.said(), seconds=spent, ids=ids)
 

@@ -210,9 +210,8 @@ def _first_sentence(message: str) -> str:
     'index out of bounds'
     """
     first = error_texts.plain(message).strip().partition("\n")[0]
-    return textwrap.shorten(
-        KERNELS.sub("", SECOND.split(" ".join(first.split()))[0]), LONGEST, placeholder=" …"
-    ).rstrip(".")
+    told = KERNELS.sub("", SECOND.split(" ".join(first.split()))[0])
+    return textwrap.shorten(told, LONGEST, placeholder=" …").rstrip(".")
 
 
 def needed(said: str) -> str:

@@ -64,11 +64,11 @@ def of(facts: Facts, cause: Cause, usual: Recompile, full: bool) -> Advice:
         fix = advice.sizes(_sizes_that_vary(facts, cause)) or fix
     elif guard_cures.NEEDED_NUMBER in fix.cures and re.match(r"(?:el)?if\b", usual.main.code):
         fix = guard_cures.FLAG.said(name=failure.subject)
-    elif guard_cures.MODULE_NUMBER in fix.cures and _looks_up(usual):
+    elif guard_cures.MODULE_NUMBER in fix.cures and _indexes(usual.main.code, failure.subject):
         fix = guard_cures.LOOKED_UP.said()
     elif guard_cures.MODULE_NUMBER in fix.cures and OF_SIZE.match(usual.main.code):
         fix = guard_cures.GROWN_TABLE.said(name=failure.subject)
-    elif guard_cures.MODULE_NUMBER in fix.cures and _bounds(usual):
+    elif guard_cures.MODULE_NUMBER in fix.cures and _bounds(usual.main.code, failure.subject):
         fix = guard_cures.BOUND_NUMBER.said(name=failure.subject)
     elif guard_cures.OPTIMIZER_NUMBER in fix.cures and not failure.subject.endswith("['lr']"):
         once = len(cause.recompiles) == 1
@@ -211,20 +211,16 @@ def _filled_by_hook(recompile: Recompile) -> str:
     return found[0] if found else ""
 
 
-def _looks_up(recompile: Recompile) -> bool:
-    """Whether the line that the guard is of takes an element by the number, as of a list or a dictionary."""
-    return _indexes(recompile.main.code, recompile.main.failure.subject)
-
-
 def _indexes(code: str, subject: str) -> bool:
+    """Whether a line takes an element by the number, as of a list or a dictionary."""
     name = re.escape(subject.rpartition(".")[2])
     return re.search(rf"\w\[[^\[\]:,]*\b{name}\]", code) is not None
 
 
-def _bounds(recompile: Recompile) -> bool:
-    """Whether the line that the guard is of takes a slice whose bound has the number."""
-    name = re.escape(recompile.main.failure.subject.rpartition(".")[2])
-    return re.search(rf"\[[^\[\]]*(?:\b{name}\b[^\[\],]*:|:[^\[\],]*\b{name}\b)", recompile.main.code) is not None
+def _bounds(code: str, subject: str) -> bool:
+    """Whether a line takes a slice whose bound has the number."""
+    name = re.escape(subject.rpartition(".")[2])
+    return re.search(rf"\[[^\[\]]*(?:\b{name}\b[^\[\],]*:|:[^\[\],]*\b{name}\b)", code) is not None
 
 
 def _assigns(recompile: Recompile) -> bool:

@@ -32,12 +32,10 @@ KNOWN = (  # what a message says, its cure
     (r"not simple sympy type <class 'NoneType'>", guard_cures.MARKED_BY_MIN),
     (r"\bsame (?:dtypes?|scalar type)\b|dtypes match|dtype to be equal to", result_cures.DTYPES),
 )
-OF_EXPORTS = (  # the same, of an export
+OF_EXPORTS = (  # the same, of an export; asked before those of all
     (r"specialized (?:it to be a constant \([01]\)|due to hint of [01] )", export_cures.EXAMPLE_OF_1),
     (r"\.numpy\(\) is not supported for tensor subclasses", export_cures.NUMPY),
     (r"^Expected `mod` to be an instance of `torch\.nn\.Module`", export_cures.NO_MODULE),
-    (r"SymNodeVariable\(\) is not a constant", break_cures.CONSTANT_NEEDED),
-    (r"^Guard failed: (?P<name>\w{1,99})\.size\(\)\[(?P<index>\d+)\] == \d+", export_cures.EXPORTED_SIZE),
     (r"^\d+ not in range \[", export_cures.EXAMPLE_OUTSIDE),
     (
         r"Cannot associate shape .{0,300}? specified at `dynamic_shapes\['(?P<name>\w{1,99})'\]` to non-tensor type",

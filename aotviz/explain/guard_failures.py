@@ -64,7 +64,7 @@ def _size(match: re.Match[str]) -> GuardFailure:
 
 def _sized(source: str, index: str, before: str, after: str, parameter: bool) -> GuardFailure:
     name = spoken(source)
-    fix = advice.size(source, int(index), before, after, parameter or "._buffers[" in source)
+    fix = advice.size(source, int(index), before, after, parameter)
     words = f"dimension {index} of `{name}` had size {before} and now has size {after}"
     return GuardFailure("size", f"{name}.shape[{index}]", before, after, words, fix, source)
 

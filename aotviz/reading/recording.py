@@ -156,7 +156,7 @@ class Recording(HasSteps):
 
         Raises:
             CureNeedsEdit: the cure is a change of the code, which the message names, or there is none.
-            CallsNeeded: pass `calls`; the message says why, such as that the recording is from a file.
+            CallsNeeded: pass `calls`; the function is gone or takes objects, the values matter, or this is a file.
             IndexError, TypeError: `point` is no point.
 
         >>> import aotviz, torch

@@ -69,13 +69,12 @@ def history(browser: Browser) -> bytes:
     more than once."""
     found = {path.stem: of_targets for path in sorted(results.FOLDER.glob("*.json")) if (of_targets := _lines(path))}
     figure = make_subplots(-(-len(found) // 3), 3, subplot_titles=list(found), shared_xaxes="all")
+    look = {"mode": "lines+markers", "line": {"color": "#1f6feb", "width": 1}, "opacity": 0.6}
     for number, lines in enumerate(found.values()):
+        row, column = divmod(number, 3)
         for points in lines:
             x, y = [point.when for point in points], [point.figure / (point.target or 1) for point in points]
-            line, place = {"color": "#1f6feb", "width": 1}, divmod(number, 3)
-            figure.add_scatter(
-                x=x, y=y, mode="lines+markers", line=line, opacity=0.6, row=place[0] + 1, col=place[1] + 1
-            )
+            figure.add_scatter(x=x, y=y, **look, row=row + 1, col=column + 1)
     figure.add_hline(1, line={"color": "#cf222e", "dash": "dash", "width": 1})
     figure.update_yaxes(rangemode="tozero")
     figure.update_layout(
