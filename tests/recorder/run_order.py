@@ -84,7 +84,9 @@ class _Seeing(TorchDispatchMode):
 
     def read(self, values: Any) -> None:
         """Note that an operator, or the caller, reads these."""
-        self.are_read.update(map(id, tree_leaves(values)))
+        leaves = tree_leaves(values)
+        self.kept += leaves
+        self.are_read.update(map(id, leaves))
 
     def users(self) -> list[Step]:
         """The steps without the aliases with which autograd saves results: nothing reads them."""
